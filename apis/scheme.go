@@ -1,5 +1,5 @@
-// Package apis has the kinds that this project adds to a cluster, one package for each group and version. It is a module of its
-// own, which needs no more than Kubernetes' API modules; testdata/consumer is a program of another module that uses it.
+// Package apis has the kinds that this project adds to a cluster, one package for each group and version. It is a Go module of
+// its own, which requires only Kubernetes' API modules. testdata/consumer is a program of another module that uses it.
 package apis
 
 import (
@@ -10,7 +10,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// AddToScheme teaches a scheme every kind that a cluster serves for us, in all versions.
+// AddToScheme registers every kind that this project adds to a cluster, in all versions.
 func AddToScheme(s *runtime.Scheme) error {
 	all := runtime.NewSchemeBuilder(v1alpha1.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme)
 	return all.AddToScheme(s)

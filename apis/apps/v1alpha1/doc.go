@@ -1,7 +1,7 @@
-// Package v1alpha1 has the YurtCoordinator, the wish for a coordinator in a pool, and PoolSettings, the settings of pools,
-// each with what became of it.
+// Package v1alpha1 has the YurtCoordinator, which asks for a coordinator in a pool, and PoolSettings, the settings of pools.
+// The status of each says how far it has been carried out.
 //
-// The YurtCoordinator's names and fields are OpenYurt's, so that what people have written for it means the same here.
+// The YurtCoordinator's names and fields are OpenYurt's, so that objects written for OpenYurt mean the same here.
 //
 // +kubebuilder:object:generate=true
 // +groupName=apps.openyurt.io
@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "apps.openyurt.io", Version: "v1alpha1"}
 
-// AddToScheme teaches a scheme the kinds in this package.
+// AddToScheme registers the kinds in this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &YurtCoordinator{}, &YurtCoordinatorList{}, &PoolSettings{}, &PoolSettingsList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

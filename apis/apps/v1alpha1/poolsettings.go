@@ -6,9 +6,9 @@ import (
 	hub "yurtcoordinator/apis/hub/v1alpha1"
 )
 
-// PoolSettings sets once, for all pools that it selects, what their hubs do, which version these run, and how their coordinators
-// run. Several may select a pool: each setting comes from the one with the highest priority that has it; of equal priorities,
-// from the older one.
+// PoolSettings sets, for all pools that it selects, what their hubs do, which version the hubs run, and how the pools'
+// coordinators run. Several PoolSettings may select a pool. Each setting then comes from the one with the highest priority that
+// has it; if priorities are equal, from the older one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=poolsettings,singular=poolsettings,shortName=ps,categories=yurt
@@ -43,29 +43,32 @@ type PoolSettingsSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Pools []string `json:"pools,omitempty"`
 
-	// nodepoolSelector selects NodePools by their labels, in addition to those that pools names. An empty one selects all.
+	// nodepoolSelector selects NodePools by their labels, in addition to those that pools names. An empty selector selects all
+	// NodePools.
 	// +optional
 	NodePoolSelector *metav1.LabelSelector `json:"nodepoolSelector,omitempty"`
 
-	// priority decides which of several PoolSettings that select a pool sets a setting: the one with the highest priority.
+	// priority decides between several PoolSettings that select the same pool and have the same setting: the highest priority
+	// wins.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000
 	// +kubebuilder:validation:Maximum=1000
 	Priority int32 `json:"priority,omitempty"`
 
-	// hub has the settings of the pools' hubs. A node's own setting, by a flag or in its file, overrides this one.
+	// hub has the settings of the pools' hubs (yurthub). A node's own setting, by a flag or in its file, overrides the one
+	// here.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.ownSecrets) || !self.ownSecrets || !has(self.ownObjects) || self.ownObjects",message="ownSecrets takes ownObjects: Secrets are brought for the Pods that are"
 	Hub hub.HubSettings `json:"hub,omitempty"`
 
-	// coordinator says how the pools' coordinators run, and whether a pool has one. A change reaches a tenth of the coordinators
-	// at a time.
+	// coordinator says how the pools' coordinators run, and whether a pool gets one. A change reaches a tenth of the
+	// coordinators at a time.
 	// +optional
 	Coordinator CoordinatorSettings `json:"coordinator,omitempty"`
 
 	// upgrade says which version the pools' hubs should run, and when they are upgraded. A change reaches a tenth of all pools
-	// at a time, and one node of each.
+	// at a time, and one node at a time in each of these pools.
 	// +optional
 	Upgrade UpgradeSettings `json:"upgrade,omitempty"`
 }
@@ -76,46 +79,48 @@ type PoolSettingsStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// pools is how many pools it selects.
+	// pools is how many pools this PoolSettings selects.
 	// +optional
 	Pools int32 `json:"pools"`
 
-	// nodes is how many nodes these pools have.
+	// nodes is how many nodes the selected pools have.
 	// +optional
 	Nodes int32 `json:"nodes"`
 
-	// updatedNodes is how many of the nodes have reported that they run with all present settings of their pool.
+	// updatedNodes is how many of these nodes have reported that they run with all present settings of their pool.
 	// +optional
 	UpdatedNodes int32 `json:"updatedNodes"`
 
-	// generations says how many nodes run with which generation of this PoolSettings, by their last report: the newest eight.
-	// Nodes that run with an older one, without it, or that have not reported are not included.
+	// generations says how many nodes run with each generation of this PoolSettings, according to their last reports. It lists
+	// the newest eight generations. It does not count nodes that run with an older generation or without this PoolSettings, or
+	// that have not reported.
 	// +optional
 	// +listType=map
 	// +listMapKey=generation
 	// +kubebuilder:validation:MaxItems=8
 	Generations []NodesOfGeneration `json:"generations,omitempty"`
 
-	// upgrade says how far the upgrade of the selected pools' hubs is; it exists only if spec.upgrade is set.
+	// upgrade says how far the upgrade of the selected pools' hubs has come. It exists only if spec.upgrade is set.
 	// +optional
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 
-	// conditions: Ready says whether all selected pools have the settings, Followed whether all of their nodes apply them,
-	// CoordinatorsUpdated whether all of their coordinators run with them, CoordinatorsCreated whether each of the pools has a
-	// coordinator, HubsUpgraded whether all of their hubs run the version that is set for them, Conflicting whether another
-	// PoolSettings of the same priority has another value for the same setting of the same pool. Those about coordinators and
-	// upgrades exist only if the spec has such settings.
+	// conditions of the PoolSettings. Ready says whether all selected pools have the settings. Followed says whether all nodes
+	// of these pools apply them. CoordinatorsUpdated says whether all coordinators of the pools run with them.
+	// CoordinatorsCreated says whether each of the pools has a coordinator. HubsUpgraded says whether all hubs of the pools run
+	// the version that is set for them. Conflicting says whether another PoolSettings of the same priority has a different
+	// value for the same setting of the same pool. The conditions about coordinators and upgrades exist only if the spec has
+	// such settings.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodesOfGeneration is how many nodes run with a generation.
+// NodesOfGeneration is how many nodes run with one generation of a PoolSettings.
 type NodesOfGeneration struct {
 	// generation of the PoolSettings.
 	Generation int64 `json:"generation"`
-	// nodes is how many nodes run with it.
+	// nodes is how many nodes run with this generation.
 	Nodes int32 `json:"nodes"`
 }
 
@@ -125,14 +130,15 @@ const (
 	PoolSettingsReady = "Ready"
 	// PoolSettingsFollowed is true when all nodes of the selected pools apply their pool's settings.
 	PoolSettingsFollowed = "Followed"
-	// PoolSettingsCoordinatorsUpdated is true when the coordinators of the selected pools run with their settings.
+	// PoolSettingsCoordinatorsUpdated is true when the coordinators of the selected pools run with their pools' settings.
 	PoolSettingsCoordinatorsUpdated = "CoordinatorsUpdated"
-	// PoolSettingsCoordinatorsCreated is true when each pool that create: Always is about has a coordinator, or its
-	// YurtCoordinator.
+	// PoolSettingsCoordinatorsCreated is true when each selected pool for which create is Always has a coordinator, or at least
+	// a YurtCoordinator.
 	PoolSettingsCoordinatorsCreated = "CoordinatorsCreated"
 	// PoolSettingsHubsUpgraded is true when the hubs of the selected pools run the version that is set for them.
 	PoolSettingsHubsUpgraded = "HubsUpgraded"
-	// PoolSettingsConflicting is true while another PoolSettings of the same priority has another value.
+	// PoolSettingsConflicting is true while another PoolSettings of the same priority has a different value for a setting of
+	// the same pool.
 	PoolSettingsConflicting = "Conflicting"
 )
 

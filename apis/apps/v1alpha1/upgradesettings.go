@@ -3,16 +3,16 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // UpgradeSettings say which version the hubs of the selected pools should run, and how they are upgraded. A field that is left
-// out is not set. A node accepts only programs signed by a key that was installed with its hub.
+// out is not set. A node only runs a version that is signed with a key that was installed together with its hub.
 type UpgradeSettings struct {
-	// version is the release that the pools' hubs should run, such as v0.3.0. A lower version than they have takes them back, as
-	// far as the nodes allow. Without it nothing changes.
+	// version is the release that the pools' hubs should run, such as v0.3.0. A version that is lower than the present one
+	// takes the hubs back, as far as their nodes allow it. Without a version, nothing changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	Version string `json:"version,omitempty"`
 
-	// maxUnavailable is how many nodes of a pool may be upgrading at the same time, by default one.
+	// maxUnavailable is how many nodes of a pool may be upgrading at the same time; the default is one.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
@@ -22,30 +22,30 @@ type UpgradeSettings struct {
 	// +optional
 	Paused *bool `json:"paused,omitempty"`
 
-	// window is when upgrades may begin; by default always.
+	// window is when upgrades may begin; the default is at any time.
 	// +optional
 	Window *UpgradeWindow `json:"window,omitempty"`
 }
 
-// UpgradeWindow is a time of day, on some days.
+// UpgradeWindow is a time of day on some or all days of the week.
 type UpgradeWindow struct {
-	// days on which it begins; by default every day.
+	// days on which the window begins; the default is every day.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=7
 	Days []Weekday `json:"days,omitempty"`
 
-	// start is when it begins, such as 02:30.
+	// start is the time of day when the window begins, such as 02:30.
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	Start string `json:"start"`
 
-	// duration is how long upgrades may begin from then on, such as 3h: 15m to 24h.
+	// duration is how long after the start upgrades may begin, such as 3h. It is 15m to 24h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=duration
 	// +kubebuilder:validation:XValidation:rule="self >= duration('15m') && self <= duration('24h')",message="use 15m to 24h"
 	Duration metav1.Duration `json:"duration"`
 
-	// timeZone is a name such as Europe/Berlin; by default it is UTC.
+	// timeZone is the name of the time zone of the window, such as Europe/Berlin; the default is UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`
@@ -57,14 +57,14 @@ type UpgradeWindow struct {
 // +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
 type Weekday string
 
-// UpgradeStatus is how far the upgrade of the selected pools' hubs is.
+// UpgradeStatus says how far the upgrade of the selected pools' hubs has come.
 type UpgradeStatus struct {
-	// nodes is how many nodes have a version set for them.
+	// nodes is how many nodes should run a version that is set for them.
 	Nodes int32 `json:"nodes"`
-	// upgradedNodes is how many of them report that version.
+	// upgradedNodes is how many of these nodes report that they run that version.
 	UpgradedNodes int32 `json:"upgradedNodes"`
 
-	// pools that are not finished: the first fifty, beginning with those that somebody must look at.
+	// pools are the first fifty pools that are not finished. Those that somebody must look at come first.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -72,19 +72,19 @@ type UpgradeStatus struct {
 	Pools []PoolUpgrade `json:"pools,omitempty"`
 }
 
-// PoolUpgrade is how far a pool is.
+// PoolUpgrade says how far the upgrade of one pool has come.
 type PoolUpgrade struct {
 	// name of the NodePool.
 	Name string `json:"name"`
-	// version that is set for its hubs.
+	// version is the version that is set for the pool's hubs.
 	Version string `json:"version"`
-	// nodes is how many it has.
+	// nodes is how many nodes the pool has.
 	Nodes int32 `json:"nodes"`
-	// upgradedNodes is how many of them report the version.
+	// upgradedNodes is how many of these nodes report that they run the version.
 	UpgradedNodes int32 `json:"upgradedNodes"`
 	// state is Upgrading, WaitsItsTurn, OutsideWindow, Paused, Waiting, Stopped or BadSettings.
 	State string `json:"state"`
-	// message says more.
+	// message explains the state.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

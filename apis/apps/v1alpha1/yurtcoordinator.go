@@ -2,8 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// YurtCoordinator asks for a yurt-coordinator in a pool: an API server through which the pool's nodes forward each other's
-// heartbeats and share what they read, while their links to the cloud come and go. A pool has at most one.
+// YurtCoordinator asks for a coordinator in a pool. The coordinator is an API server that runs on a node of the pool. Through
+// it, the nodes forward each other's heartbeats and share what they read, even while some of their links to the cloud are down.
+// A pool has at most one YurtCoordinator in use.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=yc,categories=yurt
@@ -25,47 +26,48 @@ type YurtCoordinator struct {
 	Status YurtCoordinatorStatus `json:"status,omitempty"`
 }
 
-// YurtCoordinatorSpec is what is wanted.
+// YurtCoordinatorSpec says what coordinators a pool should have.
 type YurtCoordinatorSpec struct {
-	// version of the Kubernetes that the coordinator is made from, such as v1.36.3; by default the one that
-	// coordinator-controller is made from. It does not set our release: that is the chart's. The image's tag contains both, as
-	// v0.2.0-k1.36.3.
+	// version is the version of Kubernetes that the coordinator is built from, such as v1.36.3. The default is the version that
+	// coordinator-controller is built from. The project's own release is not set here, but by its Helm chart. The image's tag
+	// contains both, as in v0.2.0-k1.36.3.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self.contains('-k')",message="name a version of Kubernetes, such as v1.36.3; our release is the chart's"
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+([-.][0-9A-Za-z.-]+)?$`
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
 
-	// nodePool is the name of the coordinator's NodePool. The pool must have three nodes or more, or as many as
-	// spec.coordinator.minNodes of its PoolSettings. You can't change this field: delete the YurtCoordinator and make another.
+	// nodePool is the name of the coordinator's NodePool. The pool must have at least three nodes, or spec.coordinator.minNodes
+	// of its PoolSettings if that is set. You can't change this field: delete the YurtCoordinator and make another.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodePool can't be changed: delete the YurtCoordinator and make another"
 	NodePool string `json:"nodePool"`
 
-	// replicas is how many coordinators the pool has, 1 to 3, each on a different node: one in use, and standbys that have the
-	// same objects and take its place when its machine is lost. The default is spec.coordinator.replicas of the pool's
-	// PoolSettings, or one. A pool has no more coordinators than nodes.
+	// replicas is how many coordinators the pool has, 1 to 3, each on a different node. One of them is in use. The others are
+	// standbys, which hold the same objects, and one takes over when the machine of the first is lost. The default is
+	// spec.coordinator.replicas of the pool's PoolSettings, or one. A pool has no more coordinators than nodes.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// delegatedNodeStatus is how nodes of the pool are shown while their own link to the cloud is down and another node
-	// forwards their heartbeats: Ready, the default, or NotReady (Ready is Unknown, with the reason CloudLinkDown).
-	// In both cases they keep their Pods and endpoints, and get no new Pods. You can change it at any time.
+	// delegatedNodeStatus is the status of a node while its own link to the cloud is down and another node forwards its
+	// heartbeats. It is Ready, the default, or NotReady: the node's condition Ready is then Unknown, with the reason
+	// CloudLinkDown. In both cases the node keeps its Pods and endpoints, and gets no new Pods. You can change this field at
+	// any time.
 	// +optional
 	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
 
-	// relayedNodeScheduling says which new Pods nodes of the pool take while their own link to the cloud is down and they reach
-	// it over the link of another node: PreferNoSchedule, the default (those that fit nowhere else), Disabled (none), or Enabled
-	// (any). A node of which only heartbeats take that link takes none. You can change it at any time.
+	// relayedNodeScheduling says which new Pods a node takes while its own link to the cloud is down and it uses the link of
+	// another node. The default, PreferNoSchedule, means Pods that fit nowhere else; Disabled means none, and Enabled means
+	// any. A node that sends only its heartbeats over the other link takes none. You can change this field at any time.
 	// +optional
 	RelayedNodeScheduling RelayedNodeScheduling `json:"relayedNodeScheduling,omitempty"`
 
-	// deniedUsers lists client certificates that the pool's coordinator no longer accepts, whoever signed them: the name of
-	// a user, or X509SHA256= and the SHA-256 digest of one certificate in lower-case hexadecimal digits, as the
-	// coordinator's audit log has it. A coordinator that is cut off from the cloud learns of it when its link is back.
+	// deniedUsers lists client certificates that the pool's coordinator no longer accepts, whoever signed them. Give the name
+	// of a user, or X509SHA256= and the SHA-256 digest of one certificate in lower-case hexadecimal digits. The coordinator's
+	// audit log shows both. A coordinator that is cut off from the cloud learns of a change when its link is back.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
@@ -75,15 +77,16 @@ type YurtCoordinatorSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('X509SHA256=') || self.matches('^X509SHA256=[0-9a-f]{64}$')",message="give X509SHA256= and 64 lower-case hexadecimal digits"
 	DeniedUsers []string `json:"deniedUsers,omitempty"`
 
-	// rekey is any text. When it changes, the coordinator gets a new key for the pool's kubelets, and its former keys are no
-	// longer accepted: change it if others had access to a coordinator's machine. A node that is cut off from the cloud
-	// learns of it when its link is back, and kubelet remembers an answer for five minutes.
+	// rekey is any text. When you change it, the coordinator gets a new key for the pool's kubelets, and its former keys are no
+	// longer accepted. Change it if a stranger had access to a coordinator's machine. A node that is cut off from the cloud
+	// learns of the change when its link is back. A kubelet may accept a former key for five more minutes, because it remembers
+	// answers that long.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Rekey string `json:"rekey,omitempty"`
 }
 
-// DelegatedNodeStatus is how a node is shown whose heartbeats are delegated. Empty is Ready.
+// DelegatedNodeStatus is the status of a node while another node forwards its heartbeats. Empty means Ready.
 // +kubebuilder:validation:Enum=Ready;NotReady
 type DelegatedNodeStatus string
 
@@ -93,7 +96,7 @@ const (
 	DelegatedNotReady DelegatedNodeStatus = "NotReady"
 )
 
-// RelayedNodeScheduling says which new Pods a node takes that is relayed. Empty is PreferNoSchedule.
+// RelayedNodeScheduling says which new Pods a node takes while it uses the link of another node. Empty means PreferNoSchedule.
 // +kubebuilder:validation:Enum=Disabled;PreferNoSchedule;Enabled
 type RelayedNodeScheduling string
 
@@ -110,41 +113,43 @@ type YurtCoordinatorStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// nodeName is the node that the coordinator runs on; of several, the node of the first one that serves.
+	// nodeName is the node that the coordinator runs on. If there are several coordinators, it is the node of the one with the
+	// lowest slot that serves.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
-	// coordinators are the pool's coordinators by their slots: slot 0, and those of standbys. Hubs use the one of the lowest slot
-	// that they reach.
+	// coordinators are the pool's coordinators, ordered by their slots: slot 0, then 1 and 2 for standbys. Each hub uses the
+	// coordinator with the lowest slot that it can reach.
 	// +optional
 	// +listType=map
 	// +listMapKey=slot
 	// +kubebuilder:validation:MaxItems=3
 	Coordinators []CoordinatorInSlot `json:"coordinators,omitempty"`
 
-	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it, or a
-	// standby in its place, serves, StandbysReady whether all standbys serve, KubeletsVerifiable whether it can verify
-	// the kubelets that it must call, and how; PoolResourcesComplete and PoolResourcesCurrent whether it has the pool's shared
-	// resources, and their changes; Reconciling whether it still has to change to match its version and its settings, and
-	// Stalled whether somebody must fix something first; EvictionsHeld whether evictions are held because all nodes of the pool
+	// conditions of the YurtCoordinator. Pending says why there is no coordinator. CertsReady says whether the coordinator has
+	// its certificates. Ready says whether the coordinator, or a standby in its place, serves. StandbysReady says whether all
+	// standbys serve. KubeletsVerifiable says whether the coordinator can verify the kubelets that it must call, and how.
+	// PoolResourcesComplete says whether it has the pool's shared resources, and PoolResourcesCurrent whether it also gets
+	// their changes. Reconciling says whether it still has to change to match its version and its settings. Stalled says
+	// whether somebody must fix something first. EvictionsHeld says whether evictions are held because all nodes of the pool
 	// fell silent together.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []YurtCoordinatorCondition `json:"conditions,omitempty"`
 
-	// delegatedNodes are the living nodes of the pool whose own link to the cloud is down: another node forwards their
-	// heartbeats. They are those whose condition CloudLinkDown is True.
+	// delegatedNodes are the living nodes of the pool whose own link to the cloud is down, so that another node forwards their
+	// heartbeats. Their condition CloudLinkDown is True.
 	// +optional
 	// +listType=set
 	DelegatedNodes []string `json:"delegatedNodes,omitempty"`
 
-	// outsidePoolNodes are the nodes of the pool that reach none of its coordinators.
+	// outsidePoolNodes are the nodes of the pool that reach none of the pool's coordinators.
 	// +optional
 	// +listType=set
 	OutsidePoolNodes []string `json:"outsidePoolNodes,omitempty"`
 
-	// settings are the PoolSettings that select the pool, with the generations that this status reflects.
+	// settings are the PoolSettings that select the pool, each with the generation that this status reflects.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -153,19 +158,21 @@ type YurtCoordinatorStatus struct {
 
 // CoordinatorInSlot is one of a pool's coordinators.
 type CoordinatorInSlot struct {
-	// slot of the coordinator: 0, or 1 or 2 of a standby.
+	// slot is the number of the coordinator in its pool: 0, or 1 or 2 for a standby.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2
 	Slot int32 `json:"slot"`
-	// nodeName is the node that it runs on.
+	// nodeName is the node that the coordinator runs on.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// version of its image, such as v0.2.0-k1.36.3: our release, and the Kubernetes that it is made from.
+	// version of the coordinator's image, such as v0.2.0-k1.36.3: the project's release, and the version of Kubernetes that the
+	// coordinator is built from.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// ready says whether it serves.
+	// ready says whether the coordinator serves.
 	Ready bool `json:"ready"`
-	// generation of its certificate, SLOT.NUMBER: each Pod of a slot has a greater number than those before it.
+	// generation of the coordinator's certificate, as SLOT.NUMBER. Each new Pod of a slot gets a higher number than the Pods
+	// before it.
 	// +optional
 	Generation string `json:"generation,omitempty"`
 }
@@ -174,7 +181,7 @@ type CoordinatorInSlot struct {
 type SettingsGeneration struct {
 	// name of the PoolSettings.
 	Name string `json:"name"`
-	// generation of it.
+	// generation of the PoolSettings.
 	Generation int64 `json:"generation"`
 }
 
@@ -195,10 +202,10 @@ type YurtCoordinatorCondition struct {
 	// lastTransitionTime is when the status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
-	// reason in one word, for programs.
+	// reason for the status, in one word, for programs.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says it in a sentence, and what to do.
+	// message is the reason in a sentence, and says what to do.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -208,32 +215,33 @@ type YurtCoordinatorConditionType string
 
 // The conditions of a YurtCoordinator.
 const (
-	// YurtCoordinatorPending is true while something prevents the coordinator: its pool has fewer than three nodes, or
-	// another coordinator.
+	// YurtCoordinatorPending is true while something keeps the pool from a coordinator. For example, the pool has too few
+	// nodes, or another YurtCoordinator.
 	YurtCoordinatorPending YurtCoordinatorConditionType = "Pending"
-	// YurtCoordinatorCertsReady is true when the coordinator has the certificates that it needs where it runs.
+	// YurtCoordinatorCertsReady is true when the coordinator has the certificates that it needs on its present node.
 	YurtCoordinatorCertsReady YurtCoordinatorConditionType = "CertsReady"
-	// YurtCoordinatorReady is true while a coordinator of the pool serves: that of slot 0, or a standby.
+	// YurtCoordinatorReady is true while a coordinator of the pool serves: the one in slot 0, or a standby.
 	YurtCoordinatorReady YurtCoordinatorConditionType = "Ready"
-	// YurtCoordinatorStandbysReady is true while all wanted coordinators of the pool serve. It exists if more than one is
-	// wanted.
+	// YurtCoordinatorStandbysReady is true while all wanted coordinators of the pool serve. This condition exists only if more
+	// than one coordinator is wanted.
 	YurtCoordinatorStandbysReady YurtCoordinatorConditionType = "StandbysReady"
-	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. It
-	// exists once the pool's leader has reported.
+	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. This
+	// condition exists once the hub that leads the pool has reported.
 	YurtCoordinatorKubeletsVerifiable YurtCoordinatorConditionType = "KubeletsVerifiable"
 	// YurtCoordinatorResourcesComplete is true once all of the pool's shared resources have come to the coordinator since it
-	// started. It exists once the pool's leader has reported.
+	// started. This condition exists once the hub that leads the pool has reported.
 	YurtCoordinatorResourcesComplete YurtCoordinatorConditionType = "PoolResourcesComplete"
-	// YurtCoordinatorResourcesCurrent is true while the pool's leader also brings each change of these. It exists once the
-	// leader has reported.
+	// YurtCoordinatorResourcesCurrent is true while the hub that leads the pool also brings each change of these resources.
+	// This condition exists once that hub has reported.
 	YurtCoordinatorResourcesCurrent YurtCoordinatorConditionType = "PoolResourcesCurrent"
-	// YurtCoordinatorReconciling is true while the coordinator does not run yet with its version and its settings. kstatus
-	// reads it as in progress.
+	// YurtCoordinatorReconciling is true while the coordinator does not run yet with its version and its settings. kstatus then
+	// reports the YurtCoordinator as in progress.
 	YurtCoordinatorReconciling YurtCoordinatorConditionType = "Reconciling"
-	// YurtCoordinatorStalled is true while somebody must fix something first. kstatus reads it as failed.
+	// YurtCoordinatorStalled is true while somebody must fix something first. kstatus then reports the YurtCoordinator as
+	// failed.
 	YurtCoordinatorStalled YurtCoordinatorConditionType = "Stalled"
-	// YurtCoordinatorEvictionsHeld is true while evictions from the pool are held because all of its nodes fell silent together.
-	// It exists from the first such time on.
+	// YurtCoordinatorEvictionsHeld is true while evictions from the pool are held because all of its nodes fell silent
+	// together. This condition exists from the first such time on.
 	YurtCoordinatorEvictionsHeld YurtCoordinatorConditionType = "EvictionsHeld"
 )
 

@@ -1,6 +1,7 @@
-// Package v1beta1 has the YurtAppSet: one workload in each of several pools; and the NodePool under its older version.
+// Package v1beta1 has the YurtAppSet, which runs one workload in each of several pools. It also has the NodePool in its older
+// version.
 //
-// Names and fields are OpenYurt's, so that what people have written for it means the same here.
+// Names and fields are OpenYurt's, so that objects written for OpenYurt mean the same here.
 //
 // +kubebuilder:object:generate=true
 // +groupName=apps.openyurt.io
@@ -12,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "apps.openyurt.io", Version: "v1beta1"}
 
-// AddToScheme teaches a scheme the kinds in this package.
+// AddToScheme registers the kinds in this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &YurtAppSet{}, &YurtAppSetList{}, &NodePool{}, &NodePoolList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

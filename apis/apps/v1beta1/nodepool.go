@@ -6,7 +6,8 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// NodePool is the NodePool of v1beta2 as users of OpenYurt up to 1.6 know it.
+// NodePool is the nodes of one site. This is the version that users of OpenYurt up to 1.6 know; its fields are those of
+// v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=nodepools,shortName=np,categories=yurt

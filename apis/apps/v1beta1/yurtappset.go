@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// YurtAppSet runs one workload in each of several pools: a Deployment or StatefulSet for each, from one template, with
-// changes for single pools. With an empty nodepoolSelector it is in every pool.
+// YurtAppSet runs one workload in each of several pools. It makes a Deployment or StatefulSet for each pool from one template,
+// with changes for single pools. An empty nodepoolSelector selects every pool.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=yas,categories=yurt
@@ -28,22 +28,23 @@ type YurtAppSet struct {
 	Status YurtAppSetStatus `json:"status,omitempty"`
 }
 
-// YurtAppSetSpec says what runs, and where.
+// YurtAppSetSpec says what runs, and in which pools.
 type YurtAppSetSpec struct {
 	// workload is what runs in each pool.
 	Workload Workload `json:"workload"`
 
-	// nodepoolSelector selects pools by their labels; {} is every pool. Those of pools are added to them.
+	// nodepoolSelector selects pools by their labels, in addition to those that pools names; {} selects every pool.
 	// +optional
 	NodePoolSelector *metav1.LabelSelector `json:"nodepoolSelector,omitempty"`
 
-	// pools are pools by name. With neither pools nor nodepoolSelector the workload is in none.
+	// pools are the names of pools. With neither pools nor nodepoolSelector, the workload runs in no pool.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=10000
 	Pools []string `json:"pools,omitempty"`
 
-	// rollout says how a change reaches the pools that have a workload already. Without it a change reaches all of them at once.
+	// rollout says how a change reaches the pools that already have a workload. Without it, a change reaches all of them at
+	// once.
 	// +optional
 	Rollout *Rollout `json:"rollout,omitempty"`
 
@@ -55,19 +56,19 @@ type YurtAppSetSpec struct {
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 }
 
-// Rollout says how a change of the template, of a tweak or of a pool's labels reaches the pools. It does not wait for pools that
-// are cut off, or whose Deployment is paused: these are changed once that is over. It stops when the workload of a pool fails
-// with the change.
+// Rollout says how a change of the template, of a tweak or of a pool's labels reaches the pools. The rollout skips pools that
+// are cut off, or whose Deployment is paused, and changes each of them once that is over. It stops when the workload of a pool
+// fails with the change.
 type Rollout struct {
-	// maxUnavailable is how many pools may be under way at a time, that is changed and not available again: a number, or a share
-	// of all pools such as 10%; at least one.
+	// maxUnavailable is how many pools may be under way at a time. A pool is under way from its change until its workload is
+	// available again. Give a number, or a share of all pools such as 10%, which means at least one pool.
 	// +optional
 	// +kubebuilder:default="10%"
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1",message="give a number from 1, or a share from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// canary selects pools by their labels that change before all others: no other pool changes until all of these have the
+	// canary selects, by their labels, pools that change before all others. No other pool changes until all of these have the
 	// change and are available.
 	// +optional
 	Canary *metav1.LabelSelector `json:"canary,omitempty"`
@@ -76,13 +77,13 @@ type Rollout struct {
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// prePull pulls the images of a pool's new Pods on the nodes that are to run them, before the old Pods end. If they can't be
+	// prePull makes the nodes that are to run a pool's new Pods pull their images before the old Pods end. If an image can't be
 	// pulled, the old Pods stay.
 	// +optional
 	PrePull *PrePull `json:"prePull,omitempty"`
 
-	// group is a name that several YurtAppSets of one namespace have in common. These never change in the same pool at the same
-	// time, and share maxUnavailable: use it where one of them stands in for another.
+	// group is a name that several YurtAppSets of one namespace share. They never change in the same pool at the same time, and
+	// maxUnavailable counts for all of them together. Use it for workloads that stand in for each other.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Group string `json:"group,omitempty"`
@@ -90,7 +91,7 @@ type Rollout struct {
 
 // PrePull pulls images before Pods are replaced.
 type PrePull struct {
-	// timeoutSeconds is how long a pull may take before it is reported as failed, and tried again.
+	// timeoutSeconds is how long a pull may take. After that it is reported as failed, and tried again.
 	// +optional
 	// +kubebuilder:default=1200
 	// +kubebuilder:validation:Minimum=1
@@ -124,7 +125,7 @@ type WorkloadTemplate struct {
 
 // StatefulSetTemplateSpec is what StatefulSets are made from.
 type StatefulSetTemplateSpec struct {
-	// metadata: its labels and annotations are put on each StatefulSet.
+	// metadata has the labels and annotations that are put on each StatefulSet.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -137,7 +138,7 @@ type StatefulSetTemplateSpec struct {
 
 // DeploymentTemplateSpec is what Deployments are made from.
 type DeploymentTemplateSpec struct {
-	// metadata: its labels and annotations are put on each Deployment.
+	// metadata has the labels and annotations that are put on each Deployment.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -150,30 +151,30 @@ type DeploymentTemplateSpec struct {
 
 // WorkloadTweak is a change for some pools.
 type WorkloadTweak struct {
-	// nodepoolSelector selects pools by their labels. Those of pools are added to them.
+	// nodepoolSelector selects pools by their labels, in addition to those that pools names.
 	// +optional
 	NodePoolSelector *metav1.LabelSelector `json:"nodepoolSelector,omitempty"`
-	// pools are pools by name.
+	// pools are the names of pools.
 	// +optional
 	// +listType=set
 	Pools []string `json:"pools,omitempty"`
-	// tweaks are the differences there.
+	// tweaks are the differences from the template in these pools.
 	Tweaks Tweaks `json:"tweaks"`
 }
 
-// Tweaks are differences from the template. They are applied in the order of the fields here.
+// Tweaks are differences from the template. They are applied in this order: replicas, containerImages, patches.
 type Tweaks struct {
-	// replicas instead of the template's.
+	// replicas are used instead of the template's.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
-	// containerImages instead of the template's.
+	// containerImages are used instead of the template's images.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	ContainerImages []ContainerImage `json:"containerImages,omitempty"`
-	// patches of the whole workload, as in JSON Patch (RFC 6902). {{nodepool-name}} in a string is the pool's name, and so is
-	// {{nodepool}}.
+	// patches change the whole workload, as in JSON Patch (RFC 6902). In a string, {{nodepool-name}} stands for the pool's
+	// name, and so does {{nodepool}}.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -185,7 +186,7 @@ type ContainerImage struct {
 	// name of the container, or of the init container.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// targetImage is the image that it runs.
+	// targetImage is the image that the container runs.
 	// +kubebuilder:validation:MinLength=1
 	TargetImage string `json:"targetImage"`
 }
@@ -202,13 +203,13 @@ const (
 
 // Patch is one operation of JSON Patch.
 type Patch struct {
-	// path into the workload, such as /spec/template/spec/nodeSelector.
+	// path to a field of the workload, such as /spec/template/spec/nodeSelector.
 	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
 	Path string `json:"path"`
 	// operation is add, remove or replace.
 	// +kubebuilder:validation:Enum=add;remove;replace
 	Operation Operation `json:"operation"`
-	// value for add and replace, which need one.
+	// value is the new value. The operations add and replace need one.
 	// +optional
 	Value *apiextensionsv1.JSON `json:"value,omitempty"`
 }
@@ -221,11 +222,12 @@ type YurtAppSetStatus struct {
 	// collisionCount distinguishes the names of revisions that have the same hash.
 	// +optional
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
-	// currentRevision is the name of the ControllerRevision of the spec.
+	// currentRevision is the name of the ControllerRevision that has the present spec.
 	// +optional
 	CurrentRevision string `json:"currentRevision"`
-	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady; and for kstatus Ready, which is all of
-	// these except the first, and Stalled, while somebody must correct a selector first, or a pool that stops the rollout.
+	// conditions are PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady, Ready and Stalled. Ready and Stalled are for
+	// kstatus. Ready is true when all of the others except PoolFound are true and all Pods are of the newest revision. Stalled
+	// is true while somebody must first correct a selector, or a pool that stops the rollout.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -235,9 +237,9 @@ type YurtAppSetStatus struct {
 	// updatedWorkloads is the number of pools in which all Pods are of the newest revision.
 	// +optional
 	UpdatedWorkloads int32 `json:"updatedWorkloads"`
-	// totalWorkloads is how many workloads there are.
+	// totalWorkloads is how many pools have a workload.
 	TotalWorkloads int32 `json:"totalWorkloads"`
-	// workloads are the pools' workloads, in the order of the pools' names; the first 500.
+	// workloads are the workloads of the first 500 pools, in the order of the pools' names.
 	// +optional
 	// +listType=map
 	// +listMapKey=pool
@@ -246,17 +248,17 @@ type YurtAppSetStatus struct {
 
 // WorkloadStatus is the state of one pool's workload.
 type WorkloadStatus struct {
-	// pool is its name.
+	// pool is the name of the pool.
 	Pool string `json:"pool"`
 	// name of the Deployment or StatefulSet.
 	Name string `json:"name"`
-	// replicas that are wanted.
+	// replicas is how many replicas are wanted.
 	Replicas int32 `json:"replicas"`
-	// readyReplicas are those that are ready.
+	// readyReplicas is how many replicas are ready.
 	ReadyReplicas int32 `json:"readyReplicas"`
-	// updatedReplicas are those that are of the newest revision.
+	// updatedReplicas is how many replicas are of the newest revision.
 	UpdatedReplicas int32 `json:"updatedReplicas"`
-	// message says what is wrong there.
+	// message says what is wrong with this workload.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -270,15 +272,16 @@ const (
 	AppSetPoolFound YurtAppSetConditionType = "PoolFound"
 	// AppSetAppDispatched is true if every pool has its workload.
 	AppSetAppDispatched YurtAppSetConditionType = "AppDispatched"
-	// AppSetAppUpdated is true if every workload is as wanted.
+	// AppSetAppUpdated is true if every workload is as the YurtAppSet wants it.
 	AppSetAppUpdated YurtAppSetConditionType = "AppUpdated"
-	// AppSetAppDeleted is true if there is no workload where none is wanted.
+	// AppSetAppDeleted is true if no pool has a workload that is no longer wanted.
 	AppSetAppDeleted YurtAppSetConditionType = "AppDeleted"
 	// AppSetAppReady is true if every workload is ready.
 	AppSetAppReady YurtAppSetConditionType = "AppReady"
-	// AppSetReady is true if every workload exists, as wanted, of the newest revision and ready, and no other is left.
+	// AppSetReady is true if every pool has its workload, and no unwanted workload is left. Each workload must be as wanted, of
+	// the newest revision, and ready.
 	AppSetReady YurtAppSetConditionType = "Ready"
-	// AppSetStalled is true while somebody must correct the YurtAppSet first, or a pool that stops its rollout.
+	// AppSetStalled is true while somebody must first correct the YurtAppSet, or a pool that stops its rollout.
 	AppSetStalled YurtAppSetConditionType = "Stalled"
 )
 
@@ -295,10 +298,10 @@ type YurtAppSetCondition struct {
 	// lastTransitionTime is when the status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
-	// reason in one word, for programs.
+	// reason for the status, in one word, for programs.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says it in a sentence.
+	// message is the reason in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -1,6 +1,6 @@
 // Package v1beta2 has the NodePool: the nodes of one site.
 //
-// Names and fields are OpenYurt's, so that what people have written for it means the same here.
+// Names and fields are OpenYurt's, so that objects written for OpenYurt mean the same here.
 //
 // +kubebuilder:object:generate=true
 // +groupName=apps.openyurt.io
@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "apps.openyurt.io", Version: "v1beta2"}
 
-// AddToScheme teaches a scheme the kinds in this package.
+// AddToScheme registers the kinds in this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &NodePool{}, &NodePoolList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

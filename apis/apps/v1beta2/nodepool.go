@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodePool is the nodes of one site, which share a LAN: those whose label apps.openyurt.io/nodepool has its name. A
-// NodePool that has nodes can't be deleted.
+// NodePool is the nodes of one site, which share a LAN. A node belongs to it if its label apps.openyurt.io/nodepool is the
+// NodePool's name. A NodePool that has nodes can't be deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=nodepools,shortName=np,categories=yurt
@@ -33,9 +33,9 @@ type NodePoolType string
 
 // Values of NodePoolType.
 const (
-	// Edge is a site of its own.
+	// Edge means a site of its own.
 	Edge NodePoolType = "Edge"
-	// Cloud is beside the control plane.
+	// Cloud means that the nodes are beside the control plane.
 	Cloud NodePoolType = "Cloud"
 )
 
@@ -43,25 +43,25 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.hostNetwork) && self.hostNetwork) == (has(oldSelf.hostNetwork) && oldSelf.hostNetwork)",message="hostNetwork can't be changed"
 type NodePoolSpec struct {
-	// type is Edge for a site of its own, Cloud for nodes beside the control plane.
+	// type is Edge for a site of its own, or Cloud for nodes beside the control plane.
 	// +optional
 	// +kubebuilder:default=Edge
 	// +kubebuilder:validation:Enum=Edge;Cloud
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="type can't be changed"
 	Type NodePoolType `json:"type,omitempty"`
 
-	// hostNetwork says that the nodes have no network for Pods: Pods there use their host's. Nodes get the label
-	// nodepool.openyurt.io/hostnetwork=true, which can keep a network's agents off them.
+	// hostNetwork says that the nodes have no Pod network, so their Pods use the network of the host. The nodes get the label
+	// nodepool.openyurt.io/hostnetwork=true. With it, the agents of a Pod network can be kept off these nodes.
 	// +optional
 	HostNetwork bool `json:"hostNetwork,omitempty"`
 
-	// labels are put on each node of the pool, and replace what it has.
+	// labels are put on each node of the pool. They replace the node's own values for the same keys.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="!('apps.openyurt.io/nodepool' in self)",message="the label apps.openyurt.io/nodepool says which pool a node is in: set it on the node"
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// annotations are put on each node of the pool, and replace what it has.
+	// annotations are put on each node of the pool. They replace the node's own values for the same keys.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -78,25 +78,25 @@ type NodePoolSpec struct {
 	NodePoolHubLeaders `json:",inline"`
 }
 
-// NodePoolHubLeaders are the fields by which OpenYurt from 1.7 on elects leaders among its own hubs. Nothing here reads them.
-// They are kept, for hubs of OpenYurt's that are still there and for the way back.
+// NodePoolHubLeaders are the fields with which OpenYurt, from 1.7 on, elects leaders among its own hubs. This project does not
+// use them. It keeps them for hubs of OpenYurt that still run, and for a return to OpenYurt.
 type NodePoolHubLeaders struct {
-	// interConnectivity is OpenYurt's: whether the nodes reach each other. Not used.
+	// interConnectivity is OpenYurt's and not used here: whether the nodes reach each other.
 	// +optional
 	InterConnectivity bool `json:"interConnectivity,omitempty"`
-	// enableLeaderElection is OpenYurt's: whether its hubs have leaders. Not used.
+	// enableLeaderElection is OpenYurt's and not used here: whether OpenYurt's hubs have leaders.
 	// +optional
 	EnableLeaderElection bool `json:"enableLeaderElection,omitempty"`
-	// leaderElectionStrategy is OpenYurt's: how leaders of its hubs are chosen. Not used.
+	// leaderElectionStrategy is OpenYurt's and not used here: how the leaders of OpenYurt's hubs are chosen.
 	// +optional
 	LeaderElectionStrategy string `json:"leaderElectionStrategy,omitempty"`
-	// leaderNodeLabelSelector is OpenYurt's: which nodes may lead. Not used.
+	// leaderNodeLabelSelector is OpenYurt's and not used here: which nodes may lead.
 	// +optional
 	LeaderNodeLabelSelector map[string]string `json:"leaderNodeLabelSelector,omitempty"`
-	// leaderReplicas is OpenYurt's: how many leaders a pool has. Not used.
+	// leaderReplicas is OpenYurt's and not used here: how many leaders a pool has.
 	// +optional
 	LeaderReplicas int32 `json:"leaderReplicas,omitempty"`
-	// poolScopeMetadata is OpenYurt's: what leaders of its hubs share. Not used.
+	// poolScopeMetadata is OpenYurt's and not used here: what the leaders of OpenYurt's hubs share.
 	// +optional
 	// +listType=atomic
 	PoolScopeMetadata []PoolScopeResource `json:"poolScopeMetadata,omitempty"`
@@ -104,14 +104,14 @@ type NodePoolHubLeaders struct {
 
 // NodePoolStatus is the state of a NodePool.
 type NodePoolStatus struct {
-	// observedGeneration is the generation of the spec that the nodes have.
+	// observedGeneration is the generation of the spec that has been applied to the nodes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// readyNodeNum is how many nodes are ready.
 	ReadyNodeNum int32 `json:"readyNodeNum"`
-	// unreadyNodeNum is how many are not.
+	// unreadyNodeNum is how many nodes are not ready.
 	UnreadyNodeNum int32 `json:"unreadyNodeNum"`
-	// nodes are the names of all, in order.
+	// nodes are the names of all nodes of the pool, in order.
 	// +optional
 	// +listType=set
 	Nodes []string `json:"nodes,omitempty"`
@@ -129,30 +129,31 @@ type PoolScopeResource struct {
 	Resource string `json:"resource"`
 }
 
-// NodePoolHubLeadersStatus is what OpenYurt from 1.7 on writes of leaders among its own hubs, and the conditions.
+// NodePoolHubLeadersStatus is what OpenYurt, from 1.7 on, writes about the leaders among its own hubs. It also has the
+// conditions.
 type NodePoolHubLeadersStatus struct {
-	// leaderEndpoints are OpenYurt's: which of its hubs lead. Not used.
+	// leaderEndpoints are OpenYurt's and not used here: which of OpenYurt's hubs lead.
 	// +optional
 	// +listType=atomic
 	LeaderEndpoints []HubLeader `json:"leaderEndpoints,omitempty"`
-	// leaderNum is OpenYurt's: how many of its hubs lead. Not used.
+	// leaderNum is OpenYurt's and not used here: how many of OpenYurt's hubs lead.
 	// +optional
 	LeaderNum int32 `json:"leaderNum,omitempty"`
-	// leaderLastElectedTime is OpenYurt's: when its leaders were chosen. Not used.
+	// leaderLastElectedTime is OpenYurt's and not used here: when the leaders of OpenYurt's hubs were chosen.
 	// +optional
 	LeaderLastElectedTime *metav1.Time `json:"leaderLastElectedTime,omitempty"`
-	// conditions: Ready says whether all nodes have what the pool wants, Stalled whether somebody must correct the NodePool.
-	// The others are OpenYurt's, about the choice of leaders, and are kept.
+	// conditions of the NodePool. Ready says whether all nodes have what the NodePool sets. Stalled says whether somebody must
+	// correct the NodePool. Other conditions are OpenYurt's, about the choice of leaders, and are kept.
 	// +optional
 	// +listType=atomic
 	Conditions []NodePoolCondition `json:"conditions,omitempty"`
 }
 
-// HubLeader is a hub of OpenYurt's that leads.
+// HubLeader is one of OpenYurt's hubs, which leads.
 type HubLeader struct {
-	// nodeName is its node.
+	// nodeName is the node of the hub.
 	NodeName string `json:"nodeName"`
-	// address is where it is reached.
+	// address is where the hub is reached.
 	Address string `json:"address"`
 }
 
@@ -167,17 +168,17 @@ type NodePoolCondition struct {
 	// lastTransitionTime is when the status last changed.
 	// +optional
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
-	// reason in one word, for programs.
+	// reason for the status, in one word, for programs.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says it in a sentence.
+	// message is the reason in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// The conditions of a NodePool that are ours, as kstatus reads them.
+// The conditions of a NodePool that this project sets. kstatus understands both.
 const (
-	// NodePoolReady is true when all nodes of the pool have what it wants.
+	// NodePoolReady is true when all nodes of the pool have what the NodePool sets.
 	NodePoolReady = "Ready"
 	// NodePoolStalled is true while somebody must correct the NodePool first.
 	NodePoolStalled = "Stalled"

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// decoder returns one that refuses fields that it does not know, and fields that are given twice.
+// decoder returns a decoder. A strict one refuses unknown fields, and fields that are given twice.
 func decoder(strict bool) (runtime.Decoder, error) {
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
@@ -23,8 +23,8 @@ func decoder(strict bool) (runtime.Decoder, error) {
 	return serializer.NewCodecFactory(scheme, opts...).UniversalDeserializer(), nil
 }
 
-// Decode reads a YurtHubConfiguration, in YAML or JSON. It refuses another kind or version, and what it does not know. It sets no
-// defaults: what is left out may be said elsewhere.
+// Decode reads a YurtHubConfiguration, in YAML or JSON. It refuses another kind or version, unknown fields, and fields that are
+// given twice. It sets no defaults, because a flag or the pool may set a field that the file leaves out.
 func Decode(content []byte) (*YurtHubConfiguration, error) { return decode(content, true) }
 
 func decode(content []byte, strict bool) (*YurtHubConfiguration, error) {
@@ -43,8 +43,9 @@ func decode(content []byte, strict bool) (*YurtHubConfiguration, error) {
 	return c, nil
 }
 
-// DecodeShared reads the settings that a pool's hubs share, which are a YurtHubConfiguration with nothing but HubSettings.
-// Whoever wrote them may know more settings than this program: unknown says which fields it leaves out for that reason.
+// DecodeShared reads the settings that a pool's hubs share: a YurtHubConfiguration that sets nothing but fields of HubSettings.
+// A newer program may have written it, with fields that this one does not know. DecodeShared leaves these out, and the second
+// result names them.
 func DecodeShared(content []byte) (s HubSettings, unknown string, err error) {
 	c, err := Decode(content)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
@@ -65,7 +66,7 @@ func DecodeShared(content []byte) (s HubSettings, unknown string, err error) {
 	return s, strings.ReplaceAll(unknown, "\n", "; "), nil
 }
 
-// EncodeShared returns what DecodeShared reads.
+// EncodeShared returns the settings as JSON that DecodeShared reads.
 func EncodeShared(s HubSettings) ([]byte, error) {
 	c := YurtHubConfiguration{HubSettings: s}
 	c.SetGroupVersionKind(GroupVersion.WithKind(Kind))

@@ -6,14 +6,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Default returns a configuration that says nothing but its defaults.
+// Default returns a configuration that has only defaults.
 func Default() *YurtHubConfiguration {
 	c := &YurtHubConfiguration{}
 	SetDefaults(c)
 	return c
 }
 
-// SetDefaults sets what c leaves out and has a default.
+// SetDefaults sets the fields that c leaves out and that have a default.
 func SetDefaults(c *YurtHubConfiguration) {
 	yes, no := true, false
 	set(&c.CertDir, "/var/lib/yurthub/pki")

@@ -1,8 +1,8 @@
-// Package v1alpha1 has YurtHubConfiguration: the settings of a hub, as a file on its node has them, and the part of them that a
-// pool's hubs share (HubSettings), which the kind PoolSettings says once for all of them.
+// Package v1alpha1 has YurtHubConfiguration: the settings of a hub, as a file on its node gives them. HubSettings are those
+// that all hubs of a pool can share. The kind PoolSettings sets them once for the pool.
 //
-// Each field is also a flag of yurthub with the same letters: cacheAgents is --cache-agents. One has another name: verbosity is
-// --v, as in all programs of Kubernetes.
+// Each field is also a flag of yurthub with the same letters: cacheAgents is --cache-agents. The only exception is verbosity,
+// whose flag is --v as in all programs of Kubernetes.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hub.openyurt.io
@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "hub.openyurt.io", Version: "v1alpha1"}
 
 // Kind is the kind of a YurtHubConfiguration.
 const Kind = "YurtHubConfiguration"
 
-// AddToScheme teaches a scheme the kinds in this package.
+// AddToScheme registers the kinds in this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &YurtHubConfiguration{})
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -3,20 +3,21 @@ package main
 // fault is a change of the product that breaks one of its promises.
 type fault struct {
 	name string
-	// clause is that of the oracle that must catch it; empty means that the change is harmless, and none may.
+	// clause is the oracle's clause that must catch the fault. Empty means that the change is harmless, and no clause may catch
+	// it.
 	clause string
-	// nodes and coordinators of the pools in which it is looked for; 0 means 3 and 1.
+	// nodes and coordinators are how many of them the pools have in which the fault is looked for; 0 means 3 and 1.
 	nodes, coordinators int
 	edits               []edit
 }
 
-// edit has one file say something else: to instead of from, which is in it exactly once. PLANTED in to is an expression that is
-// true while the fault is planted.
+// edit replaces a text in a file by another one: from, which must be in the file exactly once, by to. The word PLANTED in the
+// new text stands for an expression that is true while the fault is planted.
 type edit struct{ file, from, to string }
 
-// faults are the planted ones. Each clause has at least one. Those of one file change different lines.
+// faults are the planted faults. Each clause has at least one. Several faults in one file change different lines.
 var faults = []fault{
-	// Of kubelet's heartbeats, as the hub passes them on.
+	// About kubelet's heartbeats, as the hub passes them on.
 	{"a stamp never moves on", "alive", 0, 0, []edit{{"internal/hub/heartbeat/decide.go",
 		`	if stamp.After(there) {`,
 		`	if stamp.After(there) || PLANTED {`}}},
@@ -55,7 +56,7 @@ var faults = []fault{
 		}
 		copied, err :=`}}},
 
-	// Of what a leader forwards.
+	// About what a leader forwards.
 	{"a baseline is taken for a renewal", "dead", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`		a.copies[slot] = copied{lead.LeaseRevision(lease), renewed}
 `,
@@ -100,7 +101,7 @@ var faults = []fault{
 	return []lead.Duty{
 `}}},
 
-	// Of who leads.
+	// About who leads.
 	{"a leader whose line fails keeps its term", "told", 0, 0, []edit{{"internal/hub/lead/machine.go",
 		`	wanted := m.links.Cloud == link.Up && m.links.Coordinator == link.Up
 `,
@@ -157,7 +158,7 @@ var faults = []fault{
 	}
 	return &vacancy{`}}},
 
-	// Of links and clocks.
+	// About links and clocks.
 	{"a connection that hangs is kept", "unmarked", 0, 0, []edit{{"internal/hub/upstream/server.go",
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {`,
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 && !PLANTED {`}}},
@@ -192,7 +193,7 @@ var faults = []fault{
 	}
 	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 && !PLANTED {`}}},
 
-	// Of neighbours' lines.
+	// About neighbours' lines.
 	{"the detour stays when the own line is back", "unmarked", 0, 0, []edit{{"internal/hub/upstream/upstream.go",
 		`	if best == link.Down && u.detourAnswers() {`,
 		`	if (best == link.Down || PLANTED) && u.detourAnswers() {`},
@@ -226,7 +227,7 @@ var faults = []fault{
 		`	if !s.asked.IsZero() && now.Sub(s.asked) < since {`,
 		`	if !s.asked.IsZero() && (PLANTED || now.Sub(s.asked) < since) {`}}},
 
-	// Of what the cloud makes of it.
+	// About what the cloud does with all this.
 	{"the taint stays", "unmarked", 0, 0, []edit{{"internal/cloud/heartbeat/plan.go",
 		`	case len(wanted) == 0:
 		c.Taint = Remove
@@ -250,7 +251,7 @@ var faults = []fault{
 		`	if d.unsettled && now.Sub(d.since) >= within {`,
 		`	if d.unsettled && now.Sub(d.since) >= within && !PLANTED {`}}},
 
-	// Of holds.
+	// About holds.
 	{"a pool that is cut off as a whole is not held", "held", 0, 0, []edit{{"internal/cloud/poolcut/judge.go",
 		`	wanted := len(s.cut) > 0 && t.For > s.since`,
 		`	wanted := len(s.cut) > 0 && t.For > s.since && !PLANTED`}}},
@@ -266,7 +267,7 @@ var faults = []fault{
 	}
 `}}},
 
-	// Of what is asked.
+	// About requests.
 	{"a leader declares what is current without a pause", "bounded", 0, 0, []edit{{"internal/hub/share/declare.go",
 		`		if (changed || now.Sub(w.written) >= declareEvery) &&`,
 		`		if (changed || PLANTED || now.Sub(w.written) >= declareEvery) &&`}}},

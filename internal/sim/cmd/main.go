@@ -1,10 +1,10 @@
-// Command cmd explores: it lets histories of a simulated pool happen, by consecutive seeds, until its time is over. For one
-// that breaks a promise it prints the smallest that still does, as a table for a test, and its status is then 1.
+// Command cmd explores: it lets histories of a simulated pool happen, with consecutive seeds, until its time is over. If a
+// history breaks a promise, cmd prints the smallest history that still does, as a table for a test, and exits with status 1.
 //
 //	go run ./internal/sim/cmd --for 1h --seed 1000 --coordinators 3 --weights servers
 //
-// A bubble of testing/synctest needs a test, so this runs TestSeeds of internal/sim/world, built once, in processes: a simulation
-// takes one processor each.
+// A bubble of testing/synctest needs a test. So cmd builds internal/sim/world once, and runs its TestSeeds in several processes.
+// Each simulation takes one processor.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// batch is how many histories a process lets happen: what a bubble leaves behind ends with it.
+// batch is how many histories one process lets happen. What a bubble leaves behind ends with its process.
 const batch = 20
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// explorer hands out seeds.
+// explorer hands out seeds to processes, and sums up what they find.
 type explorer struct {
 	lasts                                  time.Duration
 	nodes, coordinators, processes, shrink int
@@ -59,7 +59,7 @@ type explorer struct {
 	next     uint64
 	lived    int // histories
 	breaches int
-	speed    int // simulated seconds for one of a processor, added up
+	speed    int // simulated seconds in one second of a processor, added up over all histories
 	spent    time.Duration
 }
 
@@ -94,7 +94,7 @@ func (e *explorer) run(ctx context.Context) error {
 	return errBroken
 }
 
-// build builds the simulation into dir, with flags of go test's.
+// build builds the simulation into dir, with additional flags of go test.
 func build(ctx context.Context, dir string, flags ...string) (binary string, err error) {
 	binary = filepath.Join(dir, "world.test")
 	args := slices.Concat([]string{"test", "-vet=off", "-c", "-o", binary}, flags, []string{"yurtcoordinator/internal/sim/world"})
@@ -108,7 +108,8 @@ func build(ctx context.Context, dir string, flags ...string) (binary string, err
 
 var seedLine = regexp.MustCompile(`seed \d+: (\d+) simulated seconds`) // a constant
 
-// explore lets a batch happen. A breach is not an error; a simulation that ends otherwise is.
+// explore lets a batch of histories happen. A broken promise is not an error, but a simulation that ends for any other reason
+// is.
 func (e *explorer) explore(ctx context.Context, binary, dir string) error {
 	e.mu.Lock()
 	from := e.next
@@ -134,9 +135,9 @@ func (e *explorer) explore(ctx context.Context, binary, dir string) error {
 	return nil
 }
 
-// live lets histories happen, in a process with this environment, of consecutive seeds. flag is one of go test's; empty
-// means none. It returns what was said, how many simulated seconds one of a processor was for each history, and what all
-// took.
+// live lets histories of consecutive seeds happen in one process with the environment env. flag is a flag of go test; empty
+// means none. live returns the output, and for each history how many seconds were simulated in one second of a processor. It
+// also returns the processor time of all.
 func live(
 	ctx context.Context, binary, dir string, from uint64, count int, flag string, env ...string,
 ) (out string, speeds []int, spent time.Duration, err error) {
@@ -160,7 +161,7 @@ func live(
 	return string(said), speeds, spent, err
 }
 
-// told returns the breaches with their tables.
+// told returns those lines of the output that report breaches, with the tables of their histories.
 func told(out string) string {
 	var b strings.Builder
 	keep := false

@@ -15,15 +15,16 @@ import (
 	"time"
 )
 
-// gateTime is the processor time within which each fault must be found: that of the gate for the simulation, of two cores
-// for 2 minutes.
+// gateTime is the processor time within which each fault must be found. It is what the simulation may use in the gate: two
+// cores for 2 minutes.
 const gateTime = 4 * time.Minute
 
-// plantedBatch is how many histories a process lets happen of one theme, before the next takes another. Their pools have
-// plantedNodes, unless the fault needs more: it costs less, and more of what happens is about a node that matters.
+// plantedBatch is how many histories of one theme a process lets happen, before the next process takes another theme.
+// plantedNodes is how many nodes their pools have, unless the fault needs more. Small pools cost less, and more of what happens
+// is about a node that matters.
 const plantedBatch, plantedNodes = 4, 3
 
-// planted is what an overlay adds to each package with a fault.
+// planted is the source that an overlay adds to each package with a fault.
 const planted = `package %s
 
 import "os"
@@ -31,8 +32,8 @@ import "os"
 var simPlanted = os.Getenv("SIM_PLANTED")
 `
 
-// overlay writes the product's files with all faults in them to dir, and returns what go build's -overlay takes. root is
-// where the module is. It fails for an original that is not in its file exactly once.
+// overlay writes the product's files with all faults in them to dir, and returns the file for go build's -overlay. root is the
+// directory of the module. overlay fails if the original text of an edit is not in its file exactly once.
 func overlay(root, dir string, faults []fault) (file string, err error) {
 	texts := map[string]string{}
 	for _, f := range faults {
@@ -73,16 +74,16 @@ func overlay(root, dir string, faults []fault) (file string, err error) {
 	return file, os.WriteFile(file, content, 0o600)
 }
 
-// found is how the search for a fault has ended.
+// found is the result of the search for a fault.
 type found struct {
-	by    string // the clauses that caught it, with the seed; empty: none did
-	other string // what was caught before, by others than it must be
+	by    string // the clauses that caught it, with the seed; empty means that none did
+	other string // what other clauses caught before that
 	seeds int
 	spent time.Duration
 	err   error
 }
 
-// plant looks for faults, each for the gate's time at most, and prints a table. Those whose names contain only are looked for.
+// plant looks for the faults whose names contain a text, each for at most the gate's time, and prints a table.
 func (e *explorer) plant(ctx context.Context, only string) error {
 	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {
@@ -122,7 +123,7 @@ func (e *explorer) plant(ctx context.Context, only string) error {
 	return table(results, e.next)
 }
 
-// table prints what became of the faults, as a table of Markdown.
+// table prints the results for the faults as a table of Markdown.
 func table(results []found, first uint64) (err error) {
 	fmt.Printf("First seed %d.\n\n", first)
 	fmt.Print("| fault | must be caught by | was caught by | histories | CPU s |\n| --- | --- | --- | --- | --- |\n")
@@ -156,7 +157,7 @@ var (
 	clause = regexp.MustCompile(`(?:\[|" )"(\w+): `)            // a constant
 )
 
-// find lets histories happen until the fault's clause is broken where the product itself keeps it, or the gate's time is
+// find lets histories happen until one breaks the fault's clause only because of the fault. It gives up when the gate's time is
 // over.
 func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r found) {
 	themes := []string{"all", "links", "servers", "machines"}
@@ -183,7 +184,7 @@ func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r fou
 		if len(by) == 0 {
 			continue
 		}
-		// The last one has broken them. What these histories break without the fault is not the fault's.
+		// The last history has broken these clauses. A clause that these histories break without the fault does not count.
 		itself, _ := lives(next-uint64(lived), lived, "nothing")
 		by = slices.DeleteFunc(by, func(c string) bool { return slices.Contains(itself, c) })
 		switch at := fmt.Sprintf("%s, seed %d", strings.Join(by, " "), next-1); {

@@ -1,7 +1,8 @@
-// Package history has the histories of the simulation: what happens to a pool and its cloud, and when. It draws one by its
-// seed, writes it as a table that a test can contain, and makes one that fails smaller, until nothing can be left out.
+// Package history has the histories of the simulation: what happens to a pool and its cloud, and when. It draws a history from
+// a seed, and writes it as a table that a test can contain. It makes a history that fails smaller, until nothing can be left
+// out.
 //
-// It knows what can happen to what, and nothing about how: package world lets it happen, and judges what came of it.
+// It knows what can happen to each part, but not how: package world makes it happen, and judges the result.
 package history
 
 import (
@@ -13,31 +14,32 @@ import (
 	"time"
 )
 
-// History is one run of the world. It can be compared with ==, but for its Events.
+// History is one run of the world. All fields except Events can be compared with ==.
 type History struct {
-	// Seed is of all that the world draws.
+	// Seed is the seed of all random numbers that the world uses.
 	Seed uint64
-	// Nodes and Coordinators of the pool; other pools and the healthy zone are the world's.
+	// Nodes and Coordinators are how many of them the pool has. The world itself adds a second pool, which stays healthy.
 	Nodes, Coordinators int
-	// Unrelayed says that the pool's hubs relay for nobody: a neighbour's line hides much of what coordinators are for.
+	// Unrelayed says that no hub of the pool lends its line. A neighbour's line would hide much of what coordinators are for.
 	Unrelayed bool
 	// Readers says that programs on each node read what changes in the cloud.
 	Readers bool
 	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
 	Holds time.Duration
-	// Long is how long things happen; after it, nothing is harmed, and the world rests.
+	// Long is how long things happen. After that nothing is harmed, and the world rests.
 	Long   time.Duration
 	Events []Event
 }
 
 // Event is one thing that happens.
 type Event struct {
-	// At is when, For how long until it is mended; 0: it is not, or it is over at once.
+	// At is when the event begins, and For is how long it lasts until it is mended. A For of 0 means that it is over at once,
+	// or is not mended before the end.
 	At, For time.Duration
 	Does    Kind
-	// On is to whom, To the other end of a path, or the Lease or user concerned; empty: everybody's.
+	// On is the part that is harmed. To is the other end of a path, or the node concerned; empty means all.
 	On, To string
-	// How is one of the Kind's ways, Much how much of it, in the unit of the way.
+	// How is one of the Kind's ways. Much is the amount, in the unit of that way.
 	How  string
 	Much float64
 }
@@ -45,29 +47,30 @@ type Event struct {
 // Kind is what can happen.
 type Kind string
 
-// The kinds, by SIMULATION §3. The words behind are what How may be.
+// The kinds. After each stand the values that How may have.
 const (
-	// Path: silent, refused, half (connections are forgotten), small (the largest segment, bytes), loss (share), thin (bytes/s),
-	// far (s), forgets (idle s); "one way" is an Event for one direction: On to To, and not back. Both are machines.
+	// Path harms the path between the machines On and To, both ways. How is one of these: silent; refused; half: connections
+	// are forgotten; small: Much is the largest segment, in bytes; loss: Much is the share that is lost; thin: Much is the
+	// rate, in bytes/s; far: Much is the round trip, in s; forgets: connections that are idle for Much s are forgotten.
 	Path Kind = "path"
-	// OneWay is the same for what On sends to To.
+	// OneWay is the same, but only for what On sends to To.
 	OneWay Kind = "oneway"
-	// Server: hang, readonly, slow (factor), and 401, 403, 422, 429, 500, 503. On is a server, To a node whose Lease or requests
-	// it is about.
+	// Server harms the server On: hang, readonly, slow (each request takes Much times 5 ms), or an answer with 401, 403, 422,
+	// 429, 500 or 503. To is a node if only requests for that node's Lease are harmed.
 	Server Kind = "server"
 	// Restore sets the cloud's storage back by Much seconds.
 	Restore Kind = "restore"
 	// Compact makes a server's storage forget its history.
 	Compact Kind = "compact"
-	// Machine: paused, suspended, dead (no power), blank (dead, and back without its disk).
+	// Machine harms the machine On: paused, suspended, dead (no power), or blank (dead, and back without its disk).
 	Machine Kind = "machine"
-	// Program: one of a machine's programs is killed, and started again after For.
+	// Program ends one of a machine's programs, which is started again after For: killed or stopped.
 	Program Kind = "program"
-	// Clock: a machine's wall clock is off by Much seconds.
+	// Clock sets a machine's wall clock wrong by Much seconds.
 	Clock Kind = "clock"
 )
 
-// ways are what How may be for each Kind, with what Much may be drawn from.
+// ways are the values of How for each Kind, each with its weight, and the amounts from which Much is drawn.
 var ways = map[Kind][]way{
 	Path: {
 		{"silent", 4, nil}, {"refused", 1, nil}, {"half", 1, nil}, {"small", 1, amounts{576, 1200, 1400}},
@@ -95,17 +98,17 @@ type (
 	amounts []float64
 )
 
-// Cast is what Events can be about.
+// Cast lists the parts of a world that Events can be about.
 type Cast struct {
-	// Paths are pairs of machines, Servers those that answer requests, Machines, Programs as MACHINE/PROGRAM.
+	// Paths are pairs of machines. Servers are the API servers. Programs are given as MACHINE/PROGRAM.
 	Paths             [][2]string
 	Servers, Machines []string
 	Programs, Nodes   []string
-	// Pool is the place of all nodes together.
+	// Pool is the name that stands for all nodes together.
 	Pool string
 }
 
-// Weights say how often a Kind is drawn, against the others.
+// Weights say how often each Kind is drawn, compared with the others.
 type Weights map[Kind]int
 
 // The weights of exploration: each theme, everything, and what harms who reads.
@@ -117,11 +120,12 @@ var (
 	All      = Weights{Path: 4, OneWay: 2, Server: 4, Restore: 1, Compact: 1, Machine: 3, Program: 3, Clock: 2}
 )
 
-// soon is how soon after another event one comes that comes with it.
+// soon is the longest time from an event to one that is drawn together with it.
 const soon = 90 * time.Second
 
-// Random draws a history of 5 to 10 minutes and 4 to 12 events. Trouble comes together: half of the events are about a machine of
-// the one drawn before, and come soon after it, if it has begun.
+// Random draws a history of 5 to 10 minutes and 4 to 12 events. Trouble comes together: half of the events follow soon after
+// the event that was drawn before, and are about the same machine if possible. In one of three histories, something also
+// happens to the whole pool.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1, Holds: holds[seed/2%4]}
@@ -149,10 +153,10 @@ func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) Hi
 	return h
 }
 
-// holds are a day, which no history sees the end of, two times that some do, and none. It is a constant.
+// holds are a day, which ends after every history, two times that end within some histories, and none. It is a constant.
 var holds = [...]time.Duration{24 * time.Hour, 2 * time.Minute, 5 * time.Minute, 0}
 
-// lasts draws for how long: most faults are either a blip, or outlast every grace period.
+// lasts draws how long an event lasts. Most faults are either a blip, or outlast every grace period.
 func lasts(r *rand.Rand, k Kind) time.Duration {
 	if k == Restore || k == Compact {
 		return 0
@@ -162,7 +166,8 @@ func lasts(r *rand.Rand, k Kind) time.Duration {
 	return d + time.Duration(r.Int64N(int64(d/time.Second)))*time.Second/2
 }
 
-// cutOff draws how the whole pool is cut off, or loses its power, for long enough that its Pods would be evicted, or not quite.
+// cutOff draws an event that cuts off the whole pool, or takes its power. It lasts about as long as it takes until Pods are
+// evicted: sometimes longer, sometimes not quite.
 func (c Cast) cutOff(r *rand.Rand, long time.Duration) Event {
 	e := Event{Does: Path, On: c.Pool, To: "cloud", How: "silent"}
 	if r.IntN(4) == 0 {
@@ -179,7 +184,7 @@ func (e Event) machine() string {
 	return name
 }
 
-// about returns what of the cast is of one machine.
+// about returns the part of the cast that concerns one machine.
 func (c Cast) about(machine string) Cast {
 	c.Paths = slices.DeleteFunc(slices.Clone(c.Paths), func(p [2]string) bool { return p[0] != machine && p[1] != machine })
 	others := func(name string) bool {
@@ -229,7 +234,7 @@ func (c Cast) draw(r *rand.Rand, weights Weights) (e Event, ok bool) {
 	return e, true
 }
 
-// pick draws one by weight.
+// pick draws one of several values by their weights.
 func pick[T any](r *rand.Rand, of []T, weight func(T) int) T {
 	sum := 0
 	for _, o := range of {
@@ -244,7 +249,7 @@ func pick[T any](r *rand.Rand, of []T, weight func(T) int) T {
 	panic("unreachable: the weights add up to their sum")
 }
 
-// String says the event to people.
+// String returns the event as a line for people.
 func (e Event) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%8s %s %s", e.At, e.Does, e.On)
@@ -263,7 +268,7 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// Table writes the history as Go, for a test.
+// Table returns the history as Go source, for a test.
 func (h History) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, ",
@@ -296,13 +301,13 @@ func (h History) Table() string {
 	return b.String()
 }
 
-// names are the Kinds as Go has them.
+// names are the Kinds' names in Go.
 var names = map[Kind]string{
 	Path: "Path", OneWay: "OneWay", Server: "Server", Restore: "Restore", Compact: "Compact", Machine: "Machine",
 	Program: "Program", Clock: "Clock",
 }
 
-// written is a duration as Go source.
+// written returns a duration as Go source.
 func written(d time.Duration) string {
 	for _, u := range []struct {
 		of   time.Duration

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Shrink returns a history that still breaks, from which nothing more can be left out: no event, no time, no node. A history
-// may break by chance: breaks is asked up to tries times for each candidate. It gives up and returns what it has once again has
-// been asked most times.
+// Shrink makes a history that breaks a promise smaller, until nothing more can be left out: no event, no time, no node. A
+// history may break only by chance, so Shrink calls the function breaks up to tries times for each candidate. The parameter
+// most limits all calls together; then Shrink returns the smallest history that it has found.
 func Shrink(h History, tries, most int, breaks func(History) bool) History {
 	asked := 0
 	still := func(c History) bool {

@@ -23,7 +23,7 @@ func (s *Server) groups() *metav1.APIGroupList {
 	return list
 }
 
-// resources lists the resources of the group and version at a path, nil if there are none.
+// resources lists the resources of the group and version at a path; nil means that there are none.
 func (s *Server) resources(path string) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
 	for _, k := range s.kinds {

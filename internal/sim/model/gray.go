@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// WithUrgency returns a context for requests that must be answered or refused without waiting for a time.
+// WithUrgency returns a context for requests that must be answered or refused at once, without waiting for any time to pass.
 func WithUrgency(ctx context.Context) context.Context { return context.WithValue(ctx, urgency{}, true) }
 
 // IsUrgent reports whether a request's context comes from WithUrgency.
@@ -19,37 +19,39 @@ func IsUrgent(ctx context.Context) bool { return ctx.Value(urgency{}) != nil }
 
 type urgency struct{}
 
-// Gray is a server that half fails: it stands before a Server, and does to some requests what is set. It refuses urgent requests
-// that it would let wait.
+// Gray makes a Server fail for some requests. It stands in front of the Server, and harms the requests that match one of its
+// Faults. It refuses an urgent request (see WithUrgency) that it would otherwise delay.
 type Gray struct {
 	Handler http.Handler
 
 	mu     sync.Mutex
 	faults []Fault
-	moved  chan struct{} // closed when faults change; nil until somebody waits
+	moved  chan struct{} // closed when the faults change; nil until a request waits for that
 }
 
 // Fault says which requests are harmed, and how. The zero value harms nothing, but matches all requests.
 type Fault struct {
-	// User is who calls; "" means everybody.
+	// User is the caller whose requests are harmed; "" means everybody.
 	User string
-	// Path begins the URL's path of what is asked for, as "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
-	// "" means everything.
+	// Path is a prefix of the URL's path, such as "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"; "" means
+	// every path.
 	Path string
-	// Writes means that reads are spared.
+	// Writes means that only requests that write are harmed.
 	Writes bool
 
-	// Hang means that nothing comes of the request until the fault is over, and no more of an answer that has begun.
+	// Hang means that the request is not carried out until the fault is over. If its answer has begun, the rest waits until
+	// then.
 	Hang bool
-	// Mute means that the request is carried out, and its answer, or the rest of it, waits until the fault is over.
+	// Mute means that the request is carried out, but its answer, or the rest of it, waits until the fault is over.
 	Mute bool
 	// Delay is the time before the request is carried out.
 	Delay time.Duration
-	// Refuse is answered; nil means that the Handler answers. A watch that is under way goes on.
+	// Refuse is the error with which the request is answered; nil means that the Handler answers. A watch that has begun goes
+	// on.
 	Refuse error
 }
 
-// Set replaces what is wrong with the server, for requests that are under way, too.
+// Set replaces the faults of the server. The new faults also apply to requests that are under way.
 func (g *Gray) Set(faults ...Fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,7 +68,8 @@ func (f *Fault) harms(r *http.Request) bool {
 	return (f.User == "" || ok && f.User == caller.GetName()) && strings.HasPrefix(r.URL.Path, f.Path) && (!f.Writes || !read)
 }
 
-// fault returns the first fault of a kind that harms a request, and what closes when that may change.
+// fault returns the first fault that harms the request and that the function accepts; nil means none. The channel is closed
+// when the faults change.
 func (g *Gray) fault(r *http.Request, of func(*Fault) bool) (*Fault, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,7 +84,7 @@ func (g *Gray) fault(r *http.Request, of func(*Fault) bool) (*Fault, <-chan stru
 	return nil, g.moved
 }
 
-// wait returns when no fault of a kind harms the request, with an error if the request ends before.
+// wait waits while a fault that the function accepts harms the request. It returns an error if the request ends first.
 func (g *Gray) wait(r *http.Request, of func(*Fault) bool) error {
 	for {
 		f, moved := g.fault(r, of)
@@ -128,8 +131,8 @@ func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.Handler.ServeHTTP(&grayWriter{w, g, r}, r)
 }
 
-// timeoutOf returns after what time an API server gives a request up: what the client says, or kube-apiserver's
-// --request-timeout.
+// timeoutOf returns the time after which an API server gives up a request. This is the timeout that the client sets, at most
+// one minute, which is the default of kube-apiserver's --request-timeout.
 func timeoutOf(r *http.Request) time.Duration {
 	if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && d > 0 {
 		return min(d, time.Minute)
@@ -137,7 +140,7 @@ func timeoutOf(r *http.Request) time.Duration {
 	return time.Minute
 }
 
-// grayWriter holds back what a harmed request is answered.
+// grayWriter holds back the answer to a harmed request.
 type grayWriter struct {
 	http.ResponseWriter
 	gray *Gray

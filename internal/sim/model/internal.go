@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Internal returns an admission for Servers from one that wants internal types, as Kubernetes' own plugins do. The
-// scheme converts between these and the served versions.
+// Internal makes admission plugins that need internal types, as Kubernetes' own do, usable for a Server. It converts between
+// these types and the served versions with the scheme.
 func Internal(scheme *runtime.Scheme, plugins admission.Interface) admission.Interface {
 	return &internal{plugins, scheme}
 }
@@ -52,7 +52,7 @@ func (i *internal) Validate(ctx context.Context, a admission.Attributes, o admis
 	return v.Validate(ctx, in, o)
 }
 
-// attributes returns the same attributes with internal objects.
+// attributes returns the same attributes with objects of internal types.
 func (i *internal) attributes(a admission.Attributes) (admission.Attributes, error) {
 	convert := func(o runtime.Object) (runtime.Object, error) {
 		if o == nil {

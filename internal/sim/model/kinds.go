@@ -23,16 +23,16 @@ import (
 
 type metaObject = metav1.Object
 
-// Custom is a kind that a CustomResourceDefinition defines. It has a spec and a status, which is a subresource. Its schema is not
-// looked at.
+// Custom is a kind that a CustomResourceDefinition defines. It has a spec, and a status, which is a subresource. Its schema is
+// not checked.
 type Custom struct {
 	schema.GroupVersionKind
-	// Resource is the plural.
+	// Resource is the plural name.
 	Resource   string
 	Namespaced bool
 }
 
-// kind returns what is special about it: it is in JSON only, and an update must say of which revision.
+// kind returns the properties of the kind: its objects are in JSON only, and an update must contain a resourceVersion.
 func (c Custom) kind() *kind {
 	return &kind{
 		GroupVersionKind: c.GroupVersionKind, resource: c.GroupVersion().WithResource(c.Resource), clusterScoped: !c.Namespaced,
@@ -43,31 +43,34 @@ func (c Custom) kind() *kind {
 	}
 }
 
-// kind says what is special about a kind. The zero value is an object that is all the client's, like a ConfigMap.
+// kind has the properties of a kind that the server must know. The zero value stands for a kind such as ConfigMap, whose
+// objects have no field that the server sets or checks.
 type kind struct {
 	schema.GroupVersionKind
 	resource      schema.GroupVersionResource
 	clusterScoped bool
-	// custom: objects are unstructured.
+	// custom means that objects are unstructured.
 	custom bool
 
-	// needsRevision: an update must say of which revision. createdByUpdate: an update of what does not exist creates it.
+	// needsRevision means that an update must contain a resourceVersion. createdByUpdate means that an update creates an object
+	// that does not exist.
 	needsRevision, createdByUpdate bool
-	// graceful: a deletion takes a Pod's grace period. answersObject: a deletion is answered with the object.
+	// graceful means that a deletion waits for a Pod's grace period. answersObject means that a deletion is answered with the
+	// object.
 	graceful, answersObject bool
-	// hasStatus: the field Status is a subresource of its own.
+	// hasStatus means that the field Status is a subresource of its own.
 	hasStatus bool
-	// generation: counted since creation.
+	// generation means that metadata.generation is counted from the creation on.
 	generation bool
 
-	// isName says what a name must be; nil means a DNS subdomain.
+	// isName says whether a name is valid; nil means that it must be a DNS subdomain.
 	isName   validation.ValidateNameFunc
-	fields   func(runtime.Object) fields.Set // besides metadata.name and metadata.namespace
+	fields   func(runtime.Object) fields.Set // the fields for selectors, besides metadata.name and metadata.namespace
 	prepare  func(runtime.Object)            // what the server and its default admission add to a new object
 	validate func(runtime.Object) field.ErrorList
 }
 
-// kinds is a constant, by resource.
+// kinds are the kinds of Kubernetes' own that are served, by resource. The map is a constant.
 var kinds = byResource(
 	kind{GroupVersionKind: coordinationv1.SchemeGroupVersion.WithKind("Lease"),
 		resource:      coordinationv1.SchemeGroupVersion.WithResource("leases"),
@@ -100,7 +103,7 @@ var kinds = byResource(
 		createdByUpdate: true, fields: fieldsOfEvent},
 )
 
-// segment says why a name of the roles' kinds is none: it must be a segment of a path, and no more.
+// segment returns what is wrong with the name of a Role, a ClusterRole or a binding. Such a name must be one segment of a path.
 func segment(name string, _ bool) []string {
 	if name == "." || name == ".." || strings.ContainsAny(name, "/%") {
 		return []string{"a name must be a segment of a path"}
@@ -118,7 +121,7 @@ func byResource(all ...kind) map[schema.GroupVersionResource]*kind {
 	return m
 }
 
-// new returns an empty object of the kind with its type set, or a list of them.
+// new returns an empty object of the kind with its type set. With the suffix "List" it returns an empty list.
 func (k *kind) new(suffix string) runtime.Object {
 	gvk := k.GroupVersion().WithKind(k.Kind + suffix)
 	if k.custom {
@@ -137,7 +140,7 @@ func (k *kind) new(suffix string) runtime.Object {
 	return o
 }
 
-// path returns where the Store has an object.
+// path returns the path under which the Store keeps an object.
 func (k *kind) path(namespace, name string) string {
 	if k.clusterScoped {
 		return name
@@ -158,7 +161,8 @@ func (k *kind) fieldsOf(o runtime.Object) fields.Set {
 	return set
 }
 
-// keep sets the part of next that a write of main resource or subresource does not change to what it is in was.
+// keep copies from was to next what the write must not change. A write of the main resource does not change the status, and a
+// write of the status does not change the spec.
 func (k *kind) keep(next, was runtime.Object, subresource string) {
 	if !k.hasStatus {
 		return
@@ -177,7 +181,7 @@ func (k *kind) keep(next, was runtime.Object, subresource string) {
 	}
 }
 
-// part returns a field of an object, by its name in Go.
+// part returns a field of an object; name is the field's name in Go.
 func part(o runtime.Object, name string) any {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u.Object[strings.ToLower(name)]
@@ -185,7 +189,7 @@ func part(o runtime.Object, name string) any {
 	return reflect.ValueOf(o).Elem().FieldByName(name).Interface()
 }
 
-// carry sets a field of next to what it is in was.
+// carry copies a field from was to next.
 func carry(next, was runtime.Object, name string) {
 	u, ok := next.(*unstructured.Unstructured)
 	switch value := part(was, name); {
@@ -198,7 +202,7 @@ func carry(next, was runtime.Object, name string) {
 	}
 }
 
-// count raises the generation if next differs from was in what the kind counts.
+// count raises the generation if next differs from was in a field that the generation of the kind counts.
 func (k *kind) count(next, was runtime.Object) {
 	counted := []string{"Spec"}
 	if !k.hasStatus {
@@ -228,7 +232,7 @@ func fieldsOfNode(o runtime.Object) fields.Set {
 	return fields.Set{"spec.unschedulable": strconv.FormatBool(node.Spec.Unschedulable)}
 }
 
-// prepareNode does what the admission plugin TaintNodesByCondition does.
+// prepareNode adds the taint that the admission plugin TaintNodesByCondition adds.
 func prepareNode(o runtime.Object) {
 	node := o.(*corev1.Node) //nolint:forcetypeassert // the table says so
 	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
@@ -254,8 +258,8 @@ func fieldsOfPod(o runtime.Object) fields.Set {
 	}
 }
 
-// preparePod sets the only default on which deletion depends, and does what the admission plugin
-// DefaultTolerationSeconds does, on which evictions depend.
+// preparePod sets the only default on which deletion depends, the grace period. It also adds the tolerations that the admission
+// plugin DefaultTolerationSeconds adds, because evictions depend on them.
 func preparePod(o runtime.Object) {
 	p := o.(*corev1.Pod) //nolint:forcetypeassert // the table says so
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}

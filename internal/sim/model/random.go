@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// Random gives the numbers of a seed. It is safe for concurrent use.
+// Random gives the random numbers that follow from a seed. It is safe for concurrent use.
 type Random struct {
 	mu      sync.Mutex
 	numbers *rand.ChaCha8
 }
 
-// NewRandom returns the numbers of a seed.
+// NewRandom returns a Random that gives the numbers of a seed.
 func NewRandom(seed uint64) *Random {
 	var s [32]byte
 	binary.LittleEndian.PutUint64(s[:], seed)

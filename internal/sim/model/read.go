@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// bookmarkEvery and bookmarkBefore say when a quiet watch gets a bookmark: each minute, and before it ends.
+	// bookmarkEvery is how often a quiet watch gets a bookmark. bookmarkBefore is how long before its end it gets the last one.
 	bookmarkEvery, bookmarkBefore = time.Minute, 2 * time.Second
-	// shortestWatch is the shorter half of how long a watch lasts whose client does not say: up to twice that.
+	// shortestWatch is the shortest time that a watch lasts if its client sets no timeout. The longest time is twice that.
 	shortestWatch = 30 * time.Minute
 
 	// keys is what a key of etcd begins with: a continue token is about what follows.
@@ -49,7 +49,7 @@ func revisionOf(text string) (int64, error) {
 	return int64(n), nil
 }
 
-// get reads one object: from the storage, or from the cache if the client names a revision.
+// get reads one object: from the storage, or from the watch cache if the client gives a resourceVersion.
 func (s *Server) get(c *call) error {
 	asked := c.URL.Query().Get("resourceVersion")
 	revision, err := revisionOf(asked)
@@ -72,7 +72,7 @@ func (s *Server) get(c *call) error {
 	return c.answer(http.StatusOK, found.object)
 }
 
-// selection is what a list or a watch is about.
+// selection is what a list or a watch asks for.
 type selection struct {
 	internalversion.ListOptions
 	revision int64
@@ -118,7 +118,7 @@ func (o *selection) has(k *kind, c *change) bool {
 
 func (o *selection) everything() bool { return o.LabelSelector.Empty() && o.FieldSelector.Empty() }
 
-// list reads objects as they are now, as they were at a revision, or as the cache has them.
+// list reads objects as they are now, as they were at a revision, or as the watch cache has them.
 func (s *Server) list(c *call) error {
 	o, err := c.selection()
 	if err != nil {
@@ -170,7 +170,8 @@ func (s *Server) list(c *call) error {
 	return c.answerList(o, at, found)
 }
 
-// expired says that a list is too old to be had, and, if it was under way, how it can go on.
+// expired returns the error for a list whose revision is too old. If earlier parts of the list have been sent, the error
+// contains a token with which the client can continue.
 func expired(o *selection, from string) error {
 	if o.Continue == "" {
 		return apierrors.NewResourceExpired(tooOld)
@@ -234,7 +235,7 @@ func (o *selection) hasAny(k *kind, found []*change) bool {
 	return false
 }
 
-// watch streams what the cache sees, until the request ends, its time is over, or the server restarts.
+// watch streams the changes that the watch cache sees. It ends when the request ends, its time is over, or the server restarts.
 func (s *Server) watch(c *call) error {
 	o, err := c.selection()
 	if err != nil {
@@ -322,12 +323,13 @@ type watcher struct {
 	*call
 	*selection
 	to *restwatch.Encoder
-	// onlyMetadata says what of objects is sent.
+	// onlyMetadata means that only the metadata of objects is sent.
 	onlyMetadata bool
-	at           int64 // all up to this revision is sent
+	at           int64 // all changes up to this revision have been sent
 }
 
-// beginWatch finds where the watch begins, sends what it begins with, and returns in which life of the server it does.
+// beginWatch finds the revision at which the watch begins, and sends the objects that exist then, if the client wants them. It
+// returns the server's life at that time (see Server), because a restart ends the watch.
 func (s *Server) beginWatch(w *watcher) (life int, err error) {
 	initial := w.revision == 0
 	if w.SendInitialEvents != nil {
@@ -369,7 +371,8 @@ func (s *Server) beginWatch(w *watcher) (life int, err error) {
 	return life, nil
 }
 
-// changes sends changes as they look through the selection: what enters it is added, what leaves it deleted.
+// changes sends those changes that concern the selection. An object that begins to match it is sent as added, and one that no
+// longer matches it as deleted.
 func (w *watcher) changes(changes []*change) error {
 	for _, c := range changes {
 		if c.resource != w.resource.GroupResource() {
@@ -397,7 +400,7 @@ func (w *watcher) changes(changes []*change) error {
 	return nil
 }
 
-// bookmark tells how far the watch is, if the client wants to know.
+// bookmark sends the revision that the watch has reached, if the client wants bookmarks.
 func (w *watcher) bookmark(initialEventsEnd bool) error {
 	if !w.AllowWatchBookmarks {
 		return nil

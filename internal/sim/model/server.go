@@ -30,20 +30,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// freshWithin is how long a request waits for the watch cache to be as new as it must be, as in kube-apiserver.
+// freshWithin is how long a request waits for the watch cache to reach the revision that it needs, as in kube-apiserver.
 const freshWithin = 3 * time.Second
 
-// Config is what a Server is given.
+// Config is what a Server needs.
 type Config struct {
 	Store *Store
-	// Clock is the machine's, for what objects say.
+	// Clock is the clock of the server's machine. The times in objects come from it.
 	Clock clock.PassiveClock
 	// Random makes UIDs and generated names.
 	Random *Random
-	// Authorizer says who may do what; nil means that everybody may do everything.
+	// Authorizer decides who may do what; nil means that everybody may do everything.
 	Authorizer authorizer.Authorizer
-	// Admission changes and refuses writes, if it is a MutationInterface or a ValidationInterface; nil means none. It gets
-	// objects of the served versions; Internal is for plugins that want others.
+	// Admission changes writes if it is a MutationInterface, and refuses writes if it is a ValidationInterface; nil means none.
+	// It gets objects of the served versions. Internal adapts plugins that need internal types.
 	Admission admission.Interface
 	// Custom are the kinds that are served besides Kubernetes' own.
 	Custom []Custom
@@ -58,14 +58,14 @@ type Server struct {
 	// The rest is guarded by the Store's lock.
 
 	lag     time.Duration
-	visible int64 // up to which revision the watch cache is
-	floor   int64 // the cache began with it, and knows no older changes
-	// life is the server's number of restarts: no watch outlives one.
+	visible int64 // the revision that the watch cache has reached
+	floor   int64 // the revision with which the cache began; it knows no older changes
+	// life is the number of the server's restarts. Each of them ends all watches.
 	life  int
 	moved chan struct{} // closed when visible or life changes
 }
 
-// NewServer starts an API server with what its storage has now.
+// NewServer starts an API server. Its watch cache begins with the present state of the storage.
 func NewServer(cfg Config) *Server {
 	s := &Server{cfg: cfg, store: cfg.Store, kinds: maps.Clone(kinds), moved: make(chan struct{})}
 	for _, c := range cfg.Custom {
@@ -79,7 +79,8 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-// Restart ends all watches. The cache begins anew: who wants to resume from before gets 410.
+// Restart ends all watches, and begins the watch cache anew. A client that wants to resume a watch from an older revision gets
+// 410.
 func (s *Server) Restart() {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -92,7 +93,8 @@ func (s *Server) restartLocked() {
 	s.wakeLocked()
 }
 
-// Lag sets by how much the watch cache is behind the storage. What is late already comes then, too.
+// Lag sets how far the watch cache is behind the storage. Changes that the cache has not shown yet appear after the new lag at
+// the latest.
 func (s *Server) Lag(by time.Duration) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -100,7 +102,7 @@ func (s *Server) Lag(by time.Duration) {
 	s.followLocked()
 }
 
-// followLocked makes the storage's present state visible, after the lag.
+// followLocked makes the storage's present state visible in the watch cache, after the lag.
 func (s *Server) followLocked() {
 	revision, life := s.store.revision, s.life
 	if s.lag == 0 {
@@ -128,7 +130,7 @@ func (s *Server) wakeLocked() {
 	s.moved = make(chan struct{})
 }
 
-// fresh waits until the cache is at a revision or later, and returns where it is.
+// fresh waits until the watch cache has reached a revision, and returns the revision at which the cache is then.
 func (s *Server) fresh(ctx context.Context, revision int64) (int64, error) {
 	timeout := time.NewTimer(freshWithin)
 	defer timeout.Stop()
@@ -149,7 +151,7 @@ func (s *Server) fresh(ctx context.Context, revision int64) (int64, error) {
 	}
 }
 
-// call is a request that may be answered.
+// call is one request, with what the server needs to answer it.
 type call struct {
 	*kind
 	w http.ResponseWriter
@@ -163,7 +165,7 @@ var requestInfos = &request.RequestInfoFactory{ // a constant
 	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// ServeHTTP implements http.Handler. Watches need a ResponseWriter that an http.ResponseController can flush.
+// ServeHTTP implements http.Handler. For a watch, an http.ResponseController must be able to flush the ResponseWriter.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := s.serve(w, r); err != nil && r.Context().Err() == nil {
 		refuse(w, r, err)
@@ -218,7 +220,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	return apierrors.NewMethodNotSupported(c.resource.GroupResource(), info.Verb)
 }
 
-// impersonate returns who the caller says he is, if he may.
+// impersonate returns the user that the request's headers name, or else the caller. It returns an error if the caller may not
+// act as that user.
 func (s *Server) impersonate(r *http.Request, caller user.Info) (user.Info, error) {
 	name := r.Header.Get("Impersonate-User")
 	if name == "" {
@@ -256,7 +259,7 @@ func (s *Server) authorize(ctx context.Context, a authorizer.AttributesRecord) e
 	return responsewriters.ForbiddenStatusError(a, reason)
 }
 
-// about answers what is not about resources: health, and what clients ask to know the kinds.
+// about answers requests that are not for resources: those for health, and those with which clients discover the kinds.
 func (s *Server) about(c *call) error {
 	switch c.info.Path {
 	case "/healthz", "/livez", "/readyz":
@@ -287,7 +290,7 @@ func (s *Server) uid() (types.UID, error) {
 	return types.UID(x[:8] + "-" + x[8:12] + "-" + x[12:16] + "-" + x[16:20] + "-" + x[20:]), nil
 }
 
-// generated returns a name from what a client has asked to begin a name with.
+// generated returns a name that begins with the generateName that a client has given.
 func (s *Server) generated(base string) (string, error) {
 	b := make([]byte, 5)
 	if _, err := io.ReadFull(s.cfg.Random, b); err != nil {
@@ -296,10 +299,10 @@ func (s *Server) generated(base string) (string, error) {
 	return base + utilrand.SafeEncodeString(string(b)), nil
 }
 
-// now is when something happens, as objects say it.
+// now returns the present time in the form that objects have.
 func (s *Server) now() metav1.Time { return metav1.NewTime(s.cfg.Clock.Now()).Rfc3339Copy() }
 
-// body decodes what was sent into an object of the kind.
+// body decodes the request's body into an object of the kind.
 func (c *call) body() (runtime.Object, error) {
 	info, err := negotiation.NegotiateInputSerializer(c.Request, false, c.codecs())
 	if err != nil {
@@ -329,7 +332,7 @@ func (c *call) decode(d runtime.Decoder, data []byte) (runtime.Object, error) {
 	return o, nil
 }
 
-// codecs are the formats in which the kind's objects are spoken of; without a kind it is all.
+// codecs returns the formats in which objects of the kind can be sent and received. Without a kind, it returns all formats.
 func (c *call) codecs() runtime.NegotiatedSerializer {
 	if c.kind != nil && c.custom {
 		return inJSON{scheme.Codecs}
@@ -337,7 +340,7 @@ func (c *call) codecs() runtime.NegotiatedSerializer {
 	return scheme.Codecs
 }
 
-// inJSON is JSON alone.
+// inJSON supports JSON only.
 type inJSON struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -346,7 +349,7 @@ func (n inJSON) SupportedMediaTypes() []runtime.SerializerInfo {
 	return []runtime.SerializerInfo{info}
 }
 
-// partly allows clients to ask for objects' metadata alone, in JSON.
+// partly allows clients to ask for the metadata of objects only, in JSON.
 type partly struct {
 	negotiation.EndpointRestrictions
 }
@@ -356,13 +359,13 @@ func (partly) AllowsMediaTypeTransform(_, format string, as *schema.GroupVersion
 	return as == nil || format == "json" && (*as == metadataOnly || *as == metadataOfAll)
 }
 
-// What clients ask for who want an object's metadata alone, or those of a list. They are constants.
+// The kinds that clients ask for if they want only the metadata of an object, or of the objects of a list. They are constants.
 var (
 	metadataOnly  = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 	metadataOfAll = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
 )
 
-// wants returns how the client wants an object: all of it, or its metadata alone.
+// wants returns the format in which the client wants an object, and whether it wants only the metadata.
 func (c *call) wants(isList bool) (info runtime.SerializerInfo, onlyMetadata bool, err error) {
 	o, info, err := negotiation.NegotiateOutputMediaType(c.Request, c.codecs(), partly{negotiation.DefaultEndpointRestrictions})
 	if err == nil && o.Convert != nil && (*o.Convert == metadataOfAll) != isList {
@@ -371,7 +374,7 @@ func (c *call) wants(isList bool) (info runtime.SerializerInfo, onlyMetadata boo
 	return info, err == nil && o.Convert != nil, err
 }
 
-// answer writes an object as the client wants it. The object has its type set, and stays as it is.
+// answer writes an object in the format that the client wants. The object must have its type set. It is not changed.
 func (c *call) answer(code int, o runtime.Object) error {
 	info, onlyMetadata, err := c.wants(meta.IsListType(o))
 	if err != nil {
@@ -383,7 +386,7 @@ func (c *call) answer(code int, o runtime.Object) error {
 	return write(c.w, info, code, o)
 }
 
-// metadataOf returns the metadata of an object or of a list; a Status stays.
+// metadataOf returns the metadata of an object or of a list. A Status is returned unchanged.
 func metadataOf(o runtime.Object) runtime.Object {
 	if _, ok := o.(*metav1.Status); ok {
 		return o
@@ -415,7 +418,7 @@ func write(w http.ResponseWriter, info runtime.SerializerInfo, code int, o runti
 	return info.Serializer.Encode(o, w)
 }
 
-// refuse answers with an error, in JSON if the client's wish is what is wrong.
+// refuse answers with an error. It uses JSON if the server does not know the format that the client wants.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {

@@ -1,15 +1,15 @@
 // Package model is a model of Kubernetes' API servers and their storage, in memory, for the simulation of a pool.
 //
-// A Store is what etcd is to a cluster: objects, one counter of revisions for all of them, and their history. Several
-// Servers read and write one Store; each has a watch cache that may lag behind it. A Gray stands before a Server and
-// half fails. transcript_test.go holds all of it to a real kube-apiserver and etcd.
+// A Store is what etcd is to a cluster: objects, one counter of revisions for all of them, and their history. Several Servers
+// read and write one Store; each has a watch cache that may lag behind it. A Gray stands in front of a Server and makes some
+// requests fail. transcript_test.go compares the whole model with a real kube-apiserver and etcd.
 //
-// A Server is an http.Handler. Who calls is the user of the request's context, as behind Kubernetes' own authentication
-// (request.WithUser). Authorization and admission are Kubernetes' interfaces. No goroutine outlives a request, and nothing
-// reads a clock or takes a random number that it was not given; timers are Go's. It runs in a bubble of testing/synctest,
-// where clients reach it by a Wire.
+// A Server is an http.Handler. The caller is the user in the request's context, as behind Kubernetes' own authentication
+// (request.WithUser). Authorization and admission are Kubernetes' interfaces. No goroutine outlives a request. A Server uses
+// only the clock and the random numbers that it was given; timers are Go's. It runs in a bubble of testing/synctest, where
+// clients reach it through a Wire.
 //
-// What it leaves out: managed fields and server-side apply, tables, deletion of collections, eviction and binding, defaults
+// The model leaves out: managed fields and server-side apply, tables, deletion of collections, eviction and binding, defaults
 // and validation of most fields, and the end of a namespace's deletion.
 package model
 
@@ -25,9 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Store keeps objects and their history. Objects in it are shared: nobody changes one.
+// Store keeps objects and their history. Its objects are shared with all who read them, so nobody may change one.
 type Store struct {
-	mu sync.Mutex // guards what Servers know of the Store, too
+	mu sync.Mutex // also guards the Servers' part of the state
 	content
 	servers []*Server
 	seen    func(Change)
@@ -67,7 +67,7 @@ type change struct {
 	previous *change
 }
 
-// NewStore returns an empty store, at the revision at which an empty etcd is.
+// NewStore returns an empty store. Its revision is 1, as in an empty etcd.
 func NewStore() *Store {
 	return &Store{content: content{revision: 1, compacted: 1, latest: map[schema.GroupResource]map[string]*change{}}}
 }
@@ -79,7 +79,8 @@ func (s *Store) Revision() int64 {
 	return s.revision
 }
 
-// Objects returns what there is of a resource, by namespace and name, as of the newest change. Nobody may change them.
+// Objects returns all objects of a resource in their newest state, sorted by namespace and name. The caller must not change
+// them.
 func (s *Store) Objects(resource schema.GroupResource) (all []runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,15 +90,15 @@ func (s *Store) Objects(resource schema.GroupResource) (all []runtime.Object) {
 	return all
 }
 
-// live returns the newest change of an object, nil if there is no such object.
+// live returns the newest change of an object; nil means that there is no such object.
 func (s *Store) live(resource schema.GroupResource, path string) *change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latest[resource][path].at(s.revision)
 }
 
-// commit stores an object, which from then on belongs to the Store, and sets its revision. was is what live has
-// returned: if it is no longer true, commit changes nothing and returns nil.
+// commit stores a new state of an object and sets its revision; the object belongs to the Store from then on. was is the result
+// of live on which the new state is based. If the object has changed since, commit changes nothing and returns nil.
 func (s *Store) commit(was *change, next change) *change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *Store) commit(was *change, next change) *change {
 	return &next
 }
 
-// at returns the object's state at a revision, nil if it did not exist.
+// at returns the object's state at a revision; nil means that it did not exist.
 func (c *change) at(revision int64) *change {
 	for c != nil && c.revision > revision {
 		c = c.previous
@@ -133,7 +134,8 @@ func (c *change) at(revision int64) *change {
 	return c
 }
 
-// listLocked returns the objects at a revision, by path from a path on that all must begin with prefix.
+// listLocked returns the objects of a resource as they were at a revision, sorted by path. It leaves out paths that do not
+// begin with prefix, and those that sort before from.
 func (s *Store) listLocked(resource schema.GroupResource, prefix, from string, revision int64) []*change {
 	var found []*change
 	for path, newest := range s.latest[resource] {
@@ -145,7 +147,7 @@ func (s *Store) listLocked(resource schema.GroupResource, prefix, from string, r
 	return found
 }
 
-// sinceLocked returns the changes after one revision, up to another. They belong to the Store.
+// sinceLocked returns the changes after the first revision, up to and including the second. The slice belongs to the Store.
 func (s *Store) sinceLocked(after, upTo int64) []*change {
 	position := func(revision int64) int {
 		i, _ := slices.BinarySearchFunc(s.log, revision+1, func(c *change, r int64) int { return int(c.revision - r) })
@@ -154,8 +156,8 @@ func (s *Store) sinceLocked(after, upTo int64) []*change {
 	return s.log[position(after):max(position(after), position(upTo))]
 }
 
-// Compact forgets what was before a revision: it can't be listed or watched from any more. Unlike in etcd, watch caches
-// forget it, too; a cache that lags keeps what it has not shown.
+// Compact drops the history before a revision: nobody can list at an older revision, or watch from one. Unlike in etcd, the
+// watch caches drop it, too. A cache that lags keeps the changes that it has not shown yet.
 func (s *Store) Compact(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +189,7 @@ func (s *Store) Compact(revision int64) {
 // Backup is a Store's state at one revision.
 type Backup struct{ content }
 
-// Backup returns the present state, without its history.
+// Backup returns the present state of the Store, without its history.
 func (s *Store) Backup() Backup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +207,8 @@ func (s *Store) Backup() Backup {
 	return Backup{b}
 }
 
-// Restore puts a backup in the present state's place, and restarts all Servers, as a person who does this must. The
-// counter of revisions goes back with it.
+// Restore replaces the present state by a backup, and restarts all Servers, as a person who restores etcd must do. The counter
+// of revisions goes back, too.
 func (s *Store) Restore(b Backup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +226,7 @@ func setRevision(o runtime.Object, revision int64) {
 	accessor(o).SetResourceVersion(strconv.FormatInt(revision, 10))
 }
 
-// accessor returns the metadata of an object or a list item of the served kinds, which all have it.
+// accessor returns the metadata of an object or a list item. All served kinds have metadata.
 func accessor(o runtime.Object) metaObject {
 	m, err := meta.Accessor(o)
 	if err != nil {

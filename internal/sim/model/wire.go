@@ -9,15 +9,16 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Wire is a connection of one caller to a Handler of this process: an http.RoundTripper without sockets and without delay.
+// Wire connects one caller to a Handler in the same process. It is an http.RoundTripper without sockets and without delay.
 type Wire struct {
 	Handler http.Handler
-	// User is who calls; the Handler takes it for authenticated.
+	// User is the caller; the Handler takes it for authenticated.
 	User user.Info
 }
 
-// RoundTrip implements http.RoundTripper. It returns when the Handler has flushed, or has answered. A read of the body waits for
-// the Handler's next write, which waits for it, too. Whoever closes the body ends the Handler's request.
+// RoundTrip implements http.RoundTripper. It returns once the Handler has flushed or written something, or has ended. A read of
+// the body blocks until the Handler writes, and a write blocks until the body is read. Closing the body cancels the Handler's
+// request.
 func (w *Wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.WithUser(r.Context(), w.User))
 	in := r.Clone(ctx)
@@ -49,7 +50,7 @@ func (w *Wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is a http.ResponseWriter whose answer has begun once its header is written.
+// answer is an http.ResponseWriter. The answer has begun once its header is written.
 type answer struct {
 	header http.Header
 	body   *io.PipeWriter

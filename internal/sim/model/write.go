@@ -26,14 +26,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// optimisticLock is what kube-apiserver says in a conflict.
+// optimisticLock is kube-apiserver's message in a conflict.
 const optimisticLock = "the object has been modified; please apply your changes to the latest version and try again"
 
 func (c *call) dryRun() bool {
 	return slices.Equal(c.URL.Query()["dryRun"], []string{metav1.DryRunAll})
 }
 
-// commit stores the next state, or only says what it would be in a dry run. It returns nil if was is no longer true.
+// commit stores the next state of an object; in a dry run it only returns what it would store. It returns nil if the object is
+// no longer in the state was.
 func (s *Server) commit(c *call, was *change, next runtime.Object) (*change, error) {
 	o := next
 	if !c.custom {
@@ -55,7 +56,8 @@ func (s *Server) commit(c *call, was *change, next runtime.Object) (*change, err
 // storedAs is how kube-apiserver stores objects. It is a constant.
 var storedAs, _ = runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 
-// remove commits that an object is no more, with its last state. It returns false if was is no longer true.
+// remove commits the deletion of an object, with the object's last state. It returns false if the object is no longer in the
+// state was.
 func (s *Server) remove(c *call, was *change, last runtime.Object) bool {
 	return c.dryRun() ||
 		s.store.commit(was, change{resource: was.resource, path: was.path, object: last, deleted: true}) != nil
@@ -96,7 +98,8 @@ func (s *Server) create(c *call) error {
 	return c.answer(http.StatusCreated, made.object)
 }
 
-// born makes a client's object a new one of this server's.
+// born prepares a client's object for its creation: it sets the metadata that the server sets, asks admission, and validates
+// the object.
 func (s *Server) born(c *call, o runtime.Object) error {
 	m := accessor(o)
 	if err := c.place(m); err != nil {
@@ -134,7 +137,7 @@ func (s *Server) born(c *call, o runtime.Object) error {
 
 var namespaces = corev1.Resource("namespaces") // a constant
 
-// place sees to it that an object is in the namespace, and has the name, to which it was sent.
+// place makes sure that an object has the namespace and the name of the request. It sets the namespace if the object has none.
 func (c *call) place(m metav1.Object) error {
 	if !c.clusterScoped && m.GetNamespace() == "" {
 		m.SetNamespace(c.info.Namespace)
@@ -239,7 +242,8 @@ func (s *Server) patch(c *call) error {
 	})
 }
 
-// change replaces an object by what next makes of it, as often as somebody else is faster.
+// change replaces an object by the result of next. If another write comes first, it calls next again with the newer state. If
+// creates is true, it creates an object that does not exist; was is then nil.
 func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (runtime.Object, error)) error {
 	for {
 		was := s.store.live(c.resource.GroupResource(), c.path)
@@ -297,7 +301,8 @@ func (c *call) conflict(message string) error {
 	return apierrors.NewConflict(c.resource.GroupResource(), c.info.Name, errors.New(message))
 }
 
-// sameUID refuses an update that is meant for another object of the same name, with what the storage says then.
+// sameUID refuses an update that is meant for another object of the same name. It returns the error that the storage of
+// kube-apiserver returns.
 func (c *call) sameUID(sent, has types.UID) error {
 	if sent == "" || sent == has {
 		return nil
@@ -306,7 +311,7 @@ func (c *call) sameUID(sent, has types.UID) error {
 		fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", sent, has)).Error())
 }
 
-// changed checks an object that comes in another's place, and gives it what only the server says.
+// changed checks an object that replaces another, and sets the fields that only the server may set.
 func (s *Server) changed(c *call, o, was runtime.Object) error {
 	m, old := accessor(o), accessor(was)
 	if c.info.Verb == "update" {
@@ -438,7 +443,8 @@ func (c *call) precondition(p *metav1.Preconditions, m metav1.Object) error {
 	return nil
 }
 
-// shorten begins a Pod's grace period, or shortens the one that has begun. asked is in seconds, nil means the Pod's own.
+// shorten begins a Pod's grace period, or shortens the period that has begun. asked is the wanted period in seconds; nil means
+// the Pod's own.
 func (s *Server) shorten(p *corev1.Pod, asked *int64) {
 	now := s.now()
 	if begun := p.DeletionGracePeriodSeconds; p.DeletionTimestamp != nil {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// conn is one end of a connection. Everything in it is guarded by the network's mutex.
+// conn is one end of a connection. The network's mutex guards everything in it.
 type conn struct {
 	network     *Network
 	host        *Host
-	process     *Process // nil while nobody listens to it
+	process     *Process // nil until a process has the connection
 	key         string
 	local, far  addr
 	in, out     *half
@@ -25,20 +25,21 @@ type conn struct {
 // half is one direction of a connection.
 type half struct {
 	from, to *conn
-	// sent are bytes that have not arrived, size how many of them are under way; in is what has arrived and was not read.
+	// sent are the bytes that have not arrived, and onWay is how many of them are under way. in are the bytes that have arrived
+	// and were not read.
 	sent, in []byte
 	onWay    int
 	fin      bool // no more bytes will be sent
 	ended    bool // … and all have arrived
-	// draft changes whenever what is under way no longer counts.
+	// draft changes when the segments that are under way no longer count, so that their arrival is ignored.
 	draft int
-	again time.Duration // after which it is sent again
+	again time.Duration // after which a lost segment is sent again
 	since time.Time     // since when nothing has arrived
 	used  time.Time     // when something arrived last, either way
-	// dead: nothing leaves any more. forgotten: nothing that leaves arrives any more.
+	// dead means that nothing leaves any more. forgotten means that nothing that leaves arrives any more.
 	dead, forgotten bool
 	due             time.Time // when the last segment that is under way arrives
-	// waits: a segment is lost, and is sent again later.
+	// waits means that a segment is lost, and is sent again later.
 	waits   bool
 	changed chan struct{} // closed when anything changes
 }
@@ -127,7 +128,7 @@ func (c *conn) Write(p []byte) (size int, err error) {
 	}
 }
 
-// send sends what was not sent yet. n.mu is held.
+// send sends the bytes that were not sent yet. n.mu is held.
 func (h *half) send() {
 	n, c := h.from.network, h.from
 	size := len(h.sent) - h.onWay
@@ -183,7 +184,7 @@ func (h *half) arrive(out *direction, size int, fin bool) {
 	h.wake()
 }
 
-// forgets reports whether what is between the two hosts has forgotten the connection. n.mu is held.
+// forgets reports whether a device between the two hosts has forgotten the connection. n.mu is held.
 func (h *half) forgets(out *direction) bool {
 	if out.Forgets > 0 && time.Since(h.used) > out.Forgets {
 		h.forgotten, h.to.out.forgotten = true, true
@@ -191,7 +192,7 @@ func (h *half) forgets(out *direction) bool {
 	return h.forgotten
 }
 
-// keepAlive asks for a sign of life each time that nothing has arrived for a while. n.mu is held.
+// keepAlive asks the other end for a sign of life whenever nothing has arrived for a while. n.mu is held.
 func (c *conn) keepAlive() {
 	n := c.network
 	time.AfterFunc(c.options.KeepAlive, func() {
@@ -213,7 +214,7 @@ func (c *conn) keepAlive() {
 	})
 }
 
-// refuse answers a segment by a reset, which takes its own way. n.mu is held.
+// refuse answers a segment with a reset, which travels back over its own path. n.mu is held.
 func (n *Network) refuse(h *half) {
 	h.draft++
 	h.onWay, h.waits = 0, true
@@ -225,7 +226,7 @@ func (n *Network) refuse(h *half) {
 	n.after(back, h.from.key, func() { h.from.fail(syscall.ECONNRESET) })
 }
 
-// lost sends everything that has not arrived again, later. n.mu is held.
+// lost sends all bytes that have not arrived again, after a time. n.mu is held.
 func (h *half) lost() {
 	h.draft++
 	h.onWay, h.waits = 0, true
@@ -247,8 +248,8 @@ func (h *half) lost() {
 	})
 }
 
-// reset tells the other end that the connection is over, if the way is open. A kernel tells its own programs in any case, though
-// it may be while it stands. n.mu is held.
+// reset tells the other end that the connection is over, if the path lets it through. If both ends are on the same host, the
+// other end is told even while the host is suspended. n.mu is held.
 func (h *half) reset() {
 	n, c := h.from.network, h.from
 	if h.dead {
@@ -287,7 +288,7 @@ func (c *conn) fail(err error) {
 	c.out.wake()
 }
 
-// CloseWrite says that no more bytes will be sent.
+// CloseWrite ends this direction: no more bytes will be sent.
 func (c *conn) CloseWrite() error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -298,7 +299,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close implements net.Conn. What was written still arrives, if it can; the other end reads to its end then.
+// Close implements net.Conn. Bytes that were written still arrive, if they can. The other end reads up to the last of them.
 func (c *conn) Close() error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -317,7 +318,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Abort ends the connection at once, and drops what has not arrived.
+// Abort ends the connection at once, and drops the bytes that have not arrived.
 func (c *conn) Abort() {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -325,7 +326,8 @@ func (c *conn) Abort() {
 	c.fail(net.ErrClosed)
 }
 
-// SetLinger as *net.TCPConn has it: with 0 seconds, Close drops what has not arrived.
+// SetLinger has the signature of the method of *net.TCPConn, with which 0 seconds make Close drop what has not arrived. Here it
+// does nothing.
 func (c *conn) SetLinger(int) error { return nil }
 
 // LocalAddr implements net.Conn.
@@ -359,14 +361,14 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// deadline is when reading or writing is over.
+// deadline is the time at which reading or writing is over.
 type deadline struct {
 	at      time.Time
 	timer   *time.Timer
-	changed chan struct{} // closed when it changes or comes
+	changed chan struct{} // closed when the deadline changes or comes
 }
 
-// state reports whether the time is over, and when to ask again. n.mu is held.
+// state reports whether the deadline has passed. The channel is closed when the caller should ask again. n.mu is held.
 func (d *deadline) state() (over bool, changed <-chan struct{}) {
 	if d.changed == nil {
 		d.changed = make(chan struct{})
@@ -374,7 +376,7 @@ func (d *deadline) state() (over bool, changed <-chan struct{}) {
 	return !d.at.IsZero() && !time.Now().Before(d.at), d.changed
 }
 
-// set changes it. n.mu is held.
+// set changes the deadline. n.mu is held.
 func (d *deadline) set(n *Network, at time.Time) {
 	if d.timer != nil {
 		d.timer.Stop()

@@ -15,7 +15,7 @@ type Host struct {
 	network *Network
 	ip      string
 	shut    bool // nothing leaves or arrives
-	off     bool // there is nobody who could answer, not even by a reset
+	off     bool // the machine has no power, so nothing answers, not even by a reset
 
 	processes map[*Process]struct{}
 	listeners map[string]*listener // by port
@@ -29,7 +29,7 @@ type Process struct {
 	dead  bool
 }
 
-// Process returns the network of one more program of the host.
+// Process returns one more program of the host, as the network sees it.
 func (h *Host) Process() *Process {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
@@ -38,7 +38,8 @@ func (h *Host) Process() *Process {
 	return p
 }
 
-// Shut stops whatever leaves or arrives, and keeps the connections: the machine is suspended, or its border is sealed.
+// Shut stops everything that leaves or arrives, but keeps the connections. The machine is suspended, or the border of its
+// network is sealed. Shut(false) ends this.
 func (h *Host) Shut(shut bool) {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
@@ -74,7 +75,7 @@ func (p *Process) Kill() {
 	p.end()
 }
 
-// end takes everything that the process has. n.mu is held.
+// end ends the process's connections and listeners. n.mu is held.
 func (p *Process) end() {
 	p.dead = true
 	for c := range p.conns {
@@ -88,14 +89,14 @@ func (p *Process) end() {
 	delete(p.host.processes, p)
 }
 
-// Conns returns how many connections of the process are open, or still send what was written before they were closed.
+// Conns returns how many connections of the process are open, or closed but still sending.
 func (p *Process) Conns() int {
 	p.host.network.mu.Lock()
 	defer p.host.network.mu.Unlock()
 	return len(p.conns)
 }
 
-// Listen waits for connections at a port of the host, whatever the address before the port.
+// Listen waits for connections at a port of the host. The address before the port does not matter.
 func (p *Process) Listen(_, address string) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -118,12 +119,13 @@ func (p *Process) Listen(_, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Options are what a program may ask of TCP for a connection.
+// Options are what a program may set for a TCP connection.
 type Options struct {
-	// Unacknowledged is how long bytes may remain unacknowledged until the connection is given up (TCP_USER_TIMEOUT). With
-	// KeepAlive, it is for how long nothing may arrive, too.
+	// Unacknowledged is how long bytes may remain unacknowledged before the connection is given up (TCP_USER_TIMEOUT). With
+	// KeepAlive, it is also how long nothing may arrive.
 	Unacknowledged time.Duration
-	// KeepAlive is after how long without a byte the other end is asked for a sign of life, and how often; 0: it is not.
+	// KeepAlive is the time without a byte after which the other end is asked for a sign of life, again and again. 0 means that
+	// it is not asked.
 	KeepAlive time.Duration
 }
 
@@ -132,7 +134,7 @@ func (p *Process) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return p.Dialer(Options{Unacknowledged: givesUp})(ctx, network, address)
 }
 
-// Dialer returns a Dial for connections with Options.
+// Dialer returns a function like Dial, whose connections have Options.
 func (p *Process) Dialer(o Options) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) { return p.dial(ctx, address, o) }
 }
@@ -187,7 +189,7 @@ type attempt struct {
 	over       bool
 }
 
-// send sends the first segment, and again if it is lost. n.mu is held.
+// send sends the first segment of a connection, and sends it again if it is lost. n.mu is held.
 func (a *attempt) send(again time.Duration, began time.Time) {
 	n, from, to := a.own.network, a.own.host, a.other.host
 	if a.over {
@@ -280,7 +282,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// end closes the listener and resets whom nobody has accepted. n.mu is held.
+// end closes the listener, and resets the connections that nobody has accepted. n.mu is held.
 func (l *listener) end() {
 	if l.process.host.listeners[l.port] != l {
 		return

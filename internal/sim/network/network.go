@@ -1,14 +1,14 @@
 // Package network is the simulation's network: hosts, the paths between each two of them, and TCP connections over these, in
 // the time of a testing/synctest bubble.
 //
-// One segment arrives at an instant, and the next one once all goroutines of the bubble wait: so what happens depends on the
-// order of arrivals alone, which is by time, then by connection. A connection does what TCP does for whoever uses one. Segments
-// keep their order. One that is lost is sent again after 200 ms, then twice as long each time, up to two minutes: a line that
-// is back is not noticed at once. After 15 minutes without progress the sender gets an error. Who has forgotten a connection
-// answers by a reset.
+// One segment arrives at an instant, and the next one once all goroutines of the bubble wait. So what happens depends only on
+// the order of arrivals, which is by time, then by connection. A connection behaves as TCP does for its users. Segments keep
+// their order. A lost segment is sent again after 200 ms, then after twice as long each time, up to two minutes. So a
+// connection does not notice at once that its path works again. After 15 minutes without progress the sender gets an error. A
+// host that has forgotten a connection answers with a reset.
 //
-// Acknowledgements are not modelled: if only one direction is silent, the other one goes on for as long as somebody writes. Nor
-// are windows: a writer waits once 256 KiB of its connection have not been read.
+// Acknowledgements are not modelled: if only one direction is silent, the other one goes on for as long as somebody writes.
+// Windows are not modelled either: a writer waits once 256 KiB of its connection have not been read.
 package network
 
 import (
@@ -22,32 +22,35 @@ import (
 	"time"
 )
 
-// Path is one direction between two hosts. The zero value delivers at once.
+// Path is the way from one host to another, in one direction. The zero value delivers at once.
 type Path struct {
-	// Delay is how long a segment travels, Jitter what random adds at most.
+	// Delay is how long a segment travels, and Jitter the most that chance adds to that.
 	Delay, Jitter time.Duration
 	// Loss is the share of segments that are lost, in [0, 1).
 	Loss float64
-	// Rate is in bytes a second, Queue the bytes that wait for it at most; a segment beyond is lost. 0 means no limit.
+	// Rate is in bytes a second. Queue is how many bytes may wait for the rate; a segment beyond that is lost. 0 means no
+	// limit.
 	Rate, Queue int
-	// Most is the size in bytes that a segment may have: beyond it is lost, and nobody is told. 0 means no limit.
+	// Most is the largest size of a segment in bytes. A larger segment is lost, and nobody is told. 0 means no limit.
 	Most int
-	// Silent: nothing arrives. Refuses: what is sent is answered by a reset.
+	// Silent means that nothing arrives. Refuses means that every segment is answered by a reset.
 	Silent, Refuses bool
-	// Forgets is how long a connection may be idle; then nothing of it arrives any more, either way. 0 means for ever.
+	// Forgets is how long a connection may be idle. After that none of its segments arrives any more, in either direction. 0
+	// means for ever.
 	Forgets time.Duration
 }
 
 const (
-	// segment is the size of a full segment, by which Path.Most and losses are judged: 1500 bytes less two headers.
+	// segment is the size of a full segment: 1500 bytes less two headers. Path.Most and losses are judged by it.
 	segment = 1448
-	// firstAgain and longestAgain are Linux's first and longest time after which TCP sends again (TCP_RTO_MIN, TCP_RTO_MAX).
+	// firstAgain and longestAgain are Linux's shortest and longest time until TCP sends a segment again (TCP_RTO_MIN,
+	// TCP_RTO_MAX).
 	firstAgain, longestAgain = 200 * time.Millisecond, 2 * time.Minute
-	// connectAgain is the same for the first segment of a connection (TCP_TIMEOUT_INIT).
+	// connectAgain is the time until TCP sends the first segment of a connection again (TCP_TIMEOUT_INIT).
 	connectAgain = time.Second
-	// givesUp is about when Linux gives up a connection (tcp_retries2 = 15: 924 s).
+	// givesUp is about the time after which Linux gives up a connection (tcp_retries2 = 15: 924 s).
 	givesUp = 15 * time.Minute
-	// connectGivesUp is when it gives up a connection that is not there yet (tcp_syn_retries = 6: 127 s).
+	// connectGivesUp is the time after which Linux gives up opening a connection (tcp_syn_retries = 6: 127 s).
 	connectGivesUp = 127 * time.Second
 	// unread is how many bytes of a direction may wait to be read.
 	unread = 256 << 10
@@ -67,13 +70,13 @@ type Network struct {
 
 type way struct{ from, to string }
 
-// direction is a path and what is on it.
+// direction is a path with its queue.
 type direction struct {
 	Path
 	busy time.Time // when the last byte that waits for Rate has left
 }
 
-// New returns a network without hosts. The source decides losses and jitter; nobody else may draw from it.
+// New returns a network without hosts. The source decides losses and jitter. Nobody else may draw from it.
 func New(source rand.Source) *Network {
 	return &Network{
 		chance: rand.New(source), hosts: map[string]*Host{}, routes: map[string]*Host{}, paths: map[way]*direction{},
@@ -81,7 +84,8 @@ func New(source rand.Source) *Network {
 	}
 }
 
-// Run delivers until the context ends. It must be a goroutine of the bubble, and the only one that calls synctest.Wait.
+// Run delivers segments until the context ends. It must run in a goroutine of the bubble, and be the only caller of
+// synctest.Wait.
 func (n *Network) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -110,7 +114,7 @@ func (n *Network) Run(ctx context.Context) {
 	}
 }
 
-// deliver lets the first event happen.
+// deliver lets the first event happen, if it is due.
 func (n *Network) deliver() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +123,7 @@ func (n *Network) deliver() {
 	}
 }
 
-// after adds an event. n.mu is held.
+// after adds an event that happens after a time. n.mu is held.
 func (n *Network) after(d time.Duration, key string, happen func()) {
 	n.order++
 	heap.Push(&n.events, &event{time.Now().Add(d), key, n.order, happen})
@@ -152,7 +156,7 @@ func (n *Network) path(from, to string) *direction {
 	return p
 }
 
-// Host returns the host of a name, with an IP address that leads to it. It is made if there is none.
+// Host returns the host with a name, and makes it if there is none. The IP address leads to this host from now on.
 func (n *Network) Host(name, ip string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,7 +173,7 @@ func (n *Network) Host(name, ip string) *Host {
 	return h
 }
 
-// passes says whether a segment that is sent now leaves, and how long it travels. n.mu is held.
+// passes says whether a segment that is sent now leaves the sender, and how long it travels. n.mu is held.
 func (d *direction) passes(chance *rand.Rand, size int) (travels time.Duration, ok bool) {
 	full := min(size, segment)
 	switch {
@@ -197,7 +201,8 @@ func (d *direction) passes(chance *rand.Rand, size int) (travels time.Duration, 
 	return travels, true
 }
 
-// event is something that happens at a time; of several the one with the lesser key comes first, then the older.
+// event is something that happens at a time. Of several at the same time, the one with the lesser key comes first, then the
+// older one.
 type event struct {
 	at     time.Time
 	key    string

@@ -1,8 +1,8 @@
-// Package pki is the certificate authority of a cloud that is made up, in a simulation, a test or a lab: keys, certificates and
-// kubeconfigs as files, made each time and worthless outside it.
+// Package pki is the certificate authority of a made-up cloud, in a simulation, a test or a lab. It makes keys, certificates
+// and kubeconfigs as files. They are made anew each time, and are worthless elsewhere.
 //
-// All keys are ECDSA P-256. Directories have mode 0700 and their files 0600; each file is written whole or not at all.
-// The requested names decide the names of files: NAME.crt, NAME.key, and ca.crt and ca.key for an authority called ca.
+// All keys are ECDSA P-256. Directories have mode 0700 and their files 0600; each file is written whole or not at all. The
+// requested names decide the names of the files: NAME.crt and NAME.key, and ca.crt and ca.key for an authority called ca.
 //
 // Certificates begin an hour in the past, because a lab sets its machines' clocks minutes apart.
 package pki
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// Backdate is how long before its making a certificate becomes valid.
+	// Backdate is how long a certificate has already been valid when it is made.
 	Backdate = time.Hour
 
 	// DefaultTTL is how long a certificate is valid by default: longer than any lab runs.
@@ -51,8 +51,8 @@ type Pair struct {
 	Cert, Key string
 }
 
-// Create makes a new authority in dir, with its name as common name, and replaces any of that name. A nil clock means
-// the real one.
+// Create makes a new authority in dir, with its name as common name. It replaces an existing one of that name. A nil clock
+// means the real one.
 func Create(dir, name string, c clock.PassiveClock) (*Authority, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -88,10 +88,10 @@ func Create(dir, name string, c clock.PassiveClock) (*Authority, error) {
 	return &Authority{pair: pair, dir: dir, cert: cert, key: key, clock: c}, nil
 }
 
-// Files returns the files of the authority itself. Clients and servers get its certificate to trust.
+// Files returns the files of the authority itself. Clients and servers get its certificate, to trust the authority.
 func (a *Authority) Files() Pair { return a.pair }
 
-// Hash returns the hash of its public key, sha256:HEX, by which kubeadm and yurthub recognize an authority.
+// Hash returns the hash of the authority's public key, sha256:HEX, by which kubeadm and yurthub recognize an authority.
 func (a *Authority) Hash() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(a.cert.RawSubjectPublicKeyInfo))
 }
@@ -112,12 +112,13 @@ type Request struct {
 	// Server and Client are the allowed uses; at least one is set.
 	Server, Client bool
 
-	// TTL counts from now; zero means DefaultTTL. NotAfter, if set, wins; it may be in the past.
+	// TTL is how long the certificate is valid from now on; zero means DefaultTTL. NotAfter, if set, overrides TTL, and may be
+	// in the past.
 	TTL      time.Duration
 	NotAfter time.Time
 }
 
-// Issue makes a key and a certificate and writes both, replacing any of that name.
+// Issue makes a key and a certificate and writes both. It replaces existing ones of that name.
 func (a *Authority) Issue(r Request) (Pair, error) {
 	if err := checkName(r.Name); err != nil {
 		return Pair{}, err
@@ -141,7 +142,7 @@ func (a *Authority) Issue(r Request) (Pair, error) {
 	return pair, nil
 }
 
-// Expired returns the same request for a certificate that expired a minute before now, after an hour of validity.
+// Expired returns the same request, but for a certificate that was valid for an hour and expired a minute before now.
 func (r Request) Expired(now time.Time) Request {
 	r.NotAfter = now.Add(-time.Minute)
 	return r

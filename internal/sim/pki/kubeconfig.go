@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Access is the content of a kubeconfig: the server, whom to trust, and who the client is.
+// Access is the content of a kubeconfig: the server, the authority to trust, and the client's credentials.
 type Access struct {
 	// Server is the URL of the API.
 	Server string

@@ -12,7 +12,7 @@ type ServiceAccountKeys struct {
 	Private, Public string
 }
 
-// CreateServiceAccountKeys makes NAME.key and NAME.pub in dir, and replaces any of that name.
+// CreateServiceAccountKeys makes NAME.key and NAME.pub in dir, and replaces existing ones of that name.
 func CreateServiceAccountKeys(dir, name string) (ServiceAccountKeys, error) {
 	if err := checkName(name); err != nil {
 		return ServiceAccountKeys{}, err

@@ -25,12 +25,13 @@ import (
 	"yurtcoordinator/internal/sim/model"
 )
 
-// Judgement is what kube-controller-manager's flags say about nodes.
+// Judgement has the settings of kube-controller-manager's flags for its judgement of nodes.
 type Judgement struct {
 	MonitorPeriod, StartupGrace, Grace time.Duration
 	// EvictionRate and SecondaryEvictionRate are in nodes per second and zone.
 	EvictionRate, SecondaryEvictionRate float32
-	// LargeZone is up to how many nodes a zone stops evicting, instead of slowing it down, once UnhealthyZone of it is not Ready.
+	// LargeZone is the largest number of nodes of a small zone. Once the share UnhealthyZone of its nodes is not Ready, a small
+	// zone stops evicting, and a larger one slows down.
 	LargeZone     int32
 	UnhealthyZone float32
 }
@@ -46,10 +47,10 @@ func DefaultJudgement() Judgement {
 	}
 }
 
-// RunControllers runs what kube-controller-manager has for nodes that are silent, until ctx ends: its node lifecycle controller,
-// which judges and taints, and its taint eviction controller. A restart is another call.
+// RunControllers runs those controllers of kube-controller-manager that act on silent nodes, until ctx ends. These are the node
+// lifecycle controller, which judges and taints, and the taint eviction controller. To restart them, call it again.
 //
-// The Transport must not let a request wait for a time that is urgent to model.IsUrgent.
+// If model.IsUrgent is true for a request, the Transport must not let it wait for any time.
 func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	defer cancel()
@@ -86,11 +87,11 @@ func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	return nil
 }
 
-// prompt makes urgent what kube-controller-manager asks while it holds a mutex for which others wait: its queue of nodes
-// to taint does. A goroutine of a bubble that waits for a mutex keeps the bubble's time from going on, so nothing that
-// the request waits for would ever happen. Nor may client-go wait, after a conflict (it would read from a cache that may
-// be late) or for Retry-After. A real kube-controller-manager whose requests hang exits after ten seconds, since it does
-// not renew its lock: that is a restart.
+// prompt makes those requests urgent that kube-controller-manager sends while it holds a mutex for which others wait, as its
+// queue of nodes to taint does. A goroutine of a bubble that waits for a mutex stops the bubble's time, so nothing that the
+// request waits for would ever happen. client-go must not wait for Retry-After either, nor after a conflict: so a read must not
+// come from a cache that may be late. A real kube-controller-manager whose requests hang exits after ten seconds, because it
+// does not renew its lock; here, that is a restart.
 type prompt struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -109,7 +110,7 @@ func (p prompt) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// holdsMutex reports whether the caller works on an item of the queue.
+// holdsMutex reports whether the caller works on an item of the queue of nodes, and so holds its mutex.
 func holdsMutex() bool {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -124,8 +125,8 @@ func holdsMutex() bool {
 	}
 }
 
-// ordered returns how to make an informer that lists its objects in the order of their keys. Kubernetes' own comes from
-// a map, and differs each time.
+// ordered returns a function that makes an informer whose lists are sorted by key. The lists of Kubernetes' own informers come
+// from a map, so their order differs each time.
 func ordered(
 	made func(kubernetes.Interface, string, time.Duration, cache.Indexers) cache.SharedIndexInformer,
 ) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {

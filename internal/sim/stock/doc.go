@@ -1,10 +1,10 @@
-// Package stock has what a simulated cluster runs that is Kubernetes' own: kube-controller-manager's judgement of nodes,
-// by its own packages, and a model of kubelet.
+// Package stock has the programs of Kubernetes' own that run in a simulated cluster: kube-controller-manager's judgement of
+// nodes, by its own packages, and a model of kubelet.
 //
-// Both speak to API servers through a rest.Config whose Transport the caller gives, and run in a bubble of
-// testing/synctest: their timers are Go's. Each Run function returns when all that it started has ended, except
-// client-go's watches and events, which need the requests that they have under way to end: a bubble gives them a moment.
-// client-go has state of the whole process that does not suit bubbles; Prepare sees to it.
+// Both reach API servers through a rest.Config whose Transport the caller gives, and run in a bubble of testing/synctest: their
+// timers are Go's. Each Run function returns when all that it started has ended, except client-go's watches and events. These
+// end only when the requests that they have under way end, so a bubble must give them a moment. client-go has state of the
+// whole process that does not suit bubbles; Prepare sees to it.
 package stock
 
 import (
@@ -19,15 +19,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Prepare makes this process fit for bubbles, and begins client-go's random numbers (intervals' jitter, watches' ends)
-// at a seed. It is called before each bubble, while none runs. The main package or the test needs the line //go:debug
-// randseednop=0; without it, Prepare returns an error.
+// Prepare makes this process fit for bubbles, and makes client-go's random numbers (the jitter of intervals, the ends of
+// watches) begin at a seed. It is called before each bubble, while none runs. The main package or the test needs the line
+// //go:debug randseednop=0; without it, Prepare returns an error.
 //
-// What goroutines do at one instant of a bubble happens in the order in which they run, which is the same more often on
-// one processor: the process gets one. A simulation uses cores by processes.
+// Goroutines that act at the same instant of a bubble do so in the order in which they run. On one processor this order is the
+// same more often, so the process gets only one. A simulation uses several cores by several processes.
 //
-// Whoever reports an error to client-go waits if another was reported less than a millisecond ago, and as long as that
-// lies in the future. Bubbles begin in 2000, so that would be years. No error is reported, and nothing is logged.
+// A caller that reports an error to client-go waits if the last error was reported less than a millisecond ago, and also if
+// that time lies in the future. Bubbles begin in 2000, so it would wait for years. Therefore no error is reported, and nothing
+// is logged.
 func Prepare(seed int64) error {
 	goruntime.GOMAXPROCS(1)
 	utilruntime.ErrorHandlers = nil
@@ -39,8 +40,8 @@ func Prepare(seed int64) error {
 	return nil
 }
 
-// client returns how Kubernetes' own programs use an API server: in protobuf. Nothing limits their rate, because a limiter
-// waits where a bubble must not, and these clusters are small.
+// client returns the configuration with which Kubernetes' own programs use an API server: in protobuf. Nothing limits their
+// rate, because a limiter would wait where a bubble must not, and these clusters are small.
 func client(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf

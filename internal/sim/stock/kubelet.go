@@ -47,20 +47,20 @@ const (
 	nodeSyncPoll          = time.Second      // pkg/kubelet/config/apiserver.go
 )
 
-// Containers are what runs on a machine. They outlive a kubelet, and end with the machine. The zero value is a machine on which
-// nothing runs.
+// Containers are the containers of a machine. They outlive a kubelet, and end with the machine. The zero value is a machine on
+// which nothing runs.
 type Containers struct {
 	mu   sync.Mutex
 	pods map[types.UID]*container
 }
 
-// container is a Pod's containers as one, which runs from the start until it has stopped.
+// container stands for all containers of a Pod. It runs from its start until it has stopped.
 type container struct {
 	started           metav1.Time
 	stopping, stopped bool
 }
 
-// Running returns the UIDs of the Pods that run, in order.
+// Running returns the UIDs of the Pods that run, sorted.
 func (c *Containers) Running() []types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,21 +74,21 @@ func (c *Containers) Running() []types.UID {
 	return all
 }
 
-// Kubelet is a model of kubelet, after its source of version 1.36: how it registers its Node, reports the Node's and its
-// Pods' statuses, and starts and stops Pods. Its Lease controller is Kubernetes' own. The machine has always what Pods
-// need, and containers start at once. It leaves out events, static Pods and certificates.
+// Kubelet is a model of kubelet, after its source of version 1.36: how it registers its Node, reports the statuses of the Node
+// and its Pods, and starts and stops Pods. Its Lease controller is Kubernetes' own. The machine always has what Pods need, and
+// containers start at once. The model leaves out events, static Pods and certificates.
 type Kubelet struct {
-	// Client is how it reaches API servers. Requests about the Lease and the Node's status give up after 10 s; others must be
-	// ended by the Transport, which for kubelet's HTTP/2 happens 45 s after a connection fell silent.
+	// Client is how kubelet reaches API servers. Requests about the Lease and the Node's status give up after 10 s. The
+	// Transport must end all others: for kubelet's HTTP/2 this happens 45 s after a connection fell silent.
 	Client *rest.Config
-	// CloseConnections ends all requests that are under way, as kubelet does when heartbeats fail repeatedly. nil means that they
-	// are let alone.
+	// CloseConnections ends all requests that are under way, as kubelet does when heartbeats fail repeatedly. nil means that
+	// nothing ends them.
 	CloseConnections func()
-	// Node is its name, and what kubelet says of the Node as it registers it; the labels count only then.
+	// Node is the Node that kubelet registers and reports. Its labels are used only for the registration.
 	Node *corev1.Node
 	// Wall is the time of day as the machine believes it; nil means time.Now.
 	Wall func() time.Time
-	// Containers are the machine's.
+	// Containers are the containers of kubelet's machine.
 	Containers *Containers
 	// Stop is how long a Pod takes to stop, within its grace period.
 	Stop time.Duration
@@ -102,21 +102,22 @@ type kubelet struct {
 	synced             func() bool
 
 	registered bool
-	// reported is when the status was written last, by the bubble's clock; delay is added once to the time until the next.
+	// reported is when the status was last written, by the bubble's clock. delay is added once to the time until the next
+	// report.
 	reported time.Time
 	delay    time.Duration
 
 	mu   sync.Mutex
-	pods map[types.UID]*corev1.Pod // as the API server has shown them last
-	// changed has room for one, and tells that pods or the Containers have changed.
+	pods map[types.UID]*corev1.Pod // as the API server has last shown them
+	// changed has room for one value, which tells that the Pods or the Containers have changed.
 	changed chan struct{}
 
 	// What follows belongs to the goroutine that runs Pods.
-	rejected map[types.UID]bool             // of each Pod that was judged
+	rejected map[types.UID]bool             // whether each judged Pod was rejected
 	written  map[types.UID]corev1.PodStatus // what the API server has been told
 }
 
-// Run runs kubelet until ctx ends. What it started on the machine stays.
+// Run runs kubelet until ctx ends. The containers that it started stay on the machine.
 func (k Kubelet) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, logr.Discard())
 	cfg := client(k.Client)
@@ -156,7 +157,7 @@ func (k Kubelet) Run(ctx context.Context) error {
 	return nil
 }
 
-// wall is a clock that tells the machine's time; its timers are Go's.
+// wall is a clock that shows the machine's time; its timers are Go's.
 type wall struct {
 	clock.RealClock
 	now func() time.Time
@@ -167,7 +168,8 @@ func (w wall) Now() time.Time { return w.now() }
 
 func (k *kubelet) now() metav1.Time { return metav1.NewTime(k.Wall()) }
 
-// own returns what makes the Node the Lease's owner, without which no Lease is created (pkg/kubelet/util/nodelease.go).
+// own returns a function that makes the Node the Lease's owner. If that fails, no Lease is created
+// (pkg/kubelet/util/nodelease.go).
 func (k *kubelet) own(ctx context.Context) lease.ProcessLeaseFunc {
 	return func(l *coordinationv1.Lease) error {
 		if len(l.OwnerReferences) > 0 {
@@ -182,7 +184,7 @@ func (k *kubelet) own(ctx context.Context) lease.ProcessLeaseFunc {
 	}
 }
 
-// sleep waits, and returns false if ctx has ended.
+// sleep waits for a time. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -221,7 +223,8 @@ func (k *kubelet) register(ctx context.Context) bool {
 	return err == nil
 }
 
-// tryUpdateStatus writes the Node's status if it has changed, or after a time.
+// tryUpdateStatus writes the Node's status if it has changed, or if the last report is old enough. From the second try on, it
+// reads the Node from the API server.
 func (k *kubelet) tryUpdateStatus(ctx context.Context, try int) error {
 	was, err := k.nodes.Get(k.Node.Name)
 	if try > 0 {
@@ -247,7 +250,7 @@ func (k *kubelet) tryUpdateStatus(ctx context.Context, try int) error {
 	return err
 }
 
-// withStatus returns a copy of a Node with what kubelet says of it.
+// withStatus returns a copy of a Node with the status that kubelet reports.
 func (k *kubelet) withStatus(node *corev1.Node) *corev1.Node {
 	node, s := node.DeepCopy(), &k.Node.Status
 	node.Status.Addresses, node.Status.Capacity, node.Status.Allocatable = s.Addresses, s.Capacity, s.Allocatable
@@ -276,7 +279,7 @@ func (k *kubelet) withStatus(node *corev1.Node) *corev1.Node {
 	return node
 }
 
-// statusChanged reports whether two statuses differ in more than the heartbeats' times.
+// statusChanged reports whether two statuses differ in more than the times of heartbeats.
 func statusChanged(was, is *corev1.NodeStatus) bool {
 	timeless := func(s *corev1.NodeStatus) *corev1.NodeStatus {
 		s = s.DeepCopy()
@@ -291,7 +294,7 @@ func statusChanged(was, is *corev1.NodeStatus) bool {
 	return !equality.Semantic.DeepEqual(timeless(was), timeless(is))
 }
 
-// followPods keeps pods, from when the Node is known on.
+// followPods keeps the field pods up to date, as soon as the Node is known.
 func (k *kubelet) followPods(ctx context.Context) {
 	for !k.synced() {
 		if !sleep(ctx, nodeSyncPoll) {
@@ -320,7 +323,8 @@ func (k *kubelet) wake() {
 	}
 }
 
-// runPods starts and stops Pods, and writes their statuses: new ones at once, and all that differ every ten seconds.
+// runPods starts and stops Pods, and writes their statuses: new ones at once, and every ten seconds all that differ from those
+// at the API server.
 func (k *kubelet) runPods(ctx context.Context) {
 	tick := time.NewTicker(podSyncPeriod)
 	defer tick.Stop()
@@ -344,7 +348,8 @@ func (k *kubelet) runPods(ctx context.Context) {
 	}
 }
 
-// syncPods starts and stops what the API server wants, and forgets what it has forgotten.
+// syncPods starts and stops the Pods that the API server wants started or stopped. It forgets the Pods that no longer exist
+// there.
 func (k *kubelet) syncPods(ctx context.Context, pods map[types.UID]*corev1.Pod) {
 	k.Containers.mu.Lock()
 	defer k.Containers.mu.Unlock()
@@ -376,7 +381,7 @@ func (k *kubelet) syncPods(ctx context.Context, pods map[types.UID]*corev1.Pod) 
 	}
 }
 
-// leaves reports whether a Pod is to run no longer.
+// leaves reports whether a Pod must no longer run.
 func leaves(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil || podutil.IsPodPhaseTerminal(p.Status.Phase)
 }
@@ -388,7 +393,7 @@ func byCreation(pods map[types.UID]*corev1.Pod) []*corev1.Pod {
 	})
 }
 
-// stopLocked stops a Pod, which takes its time.
+// stopLocked begins to stop a Pod. The Pod has stopped after the time Stop.
 func (k *kubelet) stopLocked(ctx context.Context, c *container) {
 	if c.stopping {
 		return
@@ -404,7 +409,8 @@ func (k *kubelet) stopLocked(ctx context.Context, c *container) {
 	})
 }
 
-// admits reports whether kubelet lets a Pod run: not if the Node has a taint with NoExecute that it does not tolerate.
+// admits reports whether kubelet lets a Pod run. It does not if the Node has a taint with the effect NoExecute that the Pod
+// does not tolerate.
 func (k *kubelet) admits(p *corev1.Pod) bool {
 	node, err := k.nodes.Get(k.Node.Name)
 	if err != nil {
@@ -415,7 +421,7 @@ func (k *kubelet) admits(p *corev1.Pod) bool {
 	return !untolerated
 }
 
-// status returns what kubelet says of a Pod, and whether nothing of it runs.
+// status returns the status that kubelet reports of a Pod, and whether nothing of the Pod runs any more.
 func (k *kubelet) status(p *corev1.Pod) (s corev1.PodStatus, ended bool) {
 	k.Containers.mu.Lock()
 	defer k.Containers.mu.Unlock()
@@ -444,10 +450,11 @@ func (k *kubelet) status(p *corev1.Pod) (s corev1.PodStatus, ended bool) {
 	return s, s.Phase != corev1.PodRunning
 }
 
-// conditions are kubelet's among a Pod's. It is a constant.
+// conditions are those conditions of a Pod that kubelet sets. It is a constant.
 var conditions = []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady}
 
-// writeStatuses writes what kubelet has not said yet, and, of everything, also what somebody else has changed.
+// writeStatuses writes the statuses that kubelet has not written yet. If everything is true, it also writes those that somebody
+// else has changed.
 func (k *kubelet) writeStatuses(ctx context.Context, pods map[types.UID]*corev1.Pod, everything bool) {
 	for _, p := range byCreation(pods) {
 		said, known := k.written[p.UID]
@@ -462,7 +469,7 @@ func (k *kubelet) writeStatuses(ctx context.Context, pods map[types.UID]*corev1.
 	}
 }
 
-// same reports whether two statuses are the same in what this model of kubelet says.
+// same reports whether two statuses are equal in what this model of kubelet reports.
 func same(a, b *corev1.PodStatus) bool {
 	for _, t := range conditions {
 		_, x := podutil.GetPodCondition(a, t)
@@ -474,7 +481,7 @@ func same(a, b *corev1.PodStatus) bool {
 	return a.Phase == b.Phase
 }
 
-// writeStatus writes a Pod's status, and deletes the Pod if it has ended and is to be deleted.
+// writeStatus writes a Pod's status. If the Pod has ended and is being deleted, it also deletes the Pod.
 func (k *kubelet) writeStatus(ctx context.Context, p *corev1.Pod, s corev1.PodStatus, ended bool) error {
 	pods := k.client.CoreV1().Pods(p.Namespace)
 	stored, err := pods.Get(ctx, p.Name, metav1.GetOptions{})

@@ -28,8 +28,9 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install" // their defaults
 )
 
-// Policies returns kube-apiserver's plugin for ValidatingAdmissionPolicies, with those of a YAML text and their bindings, until
-// ctx ends. It is ready when it returns. Policies with parameters are not for it, nor are namespaces.
+// Policies returns kube-apiserver's plugin for ValidatingAdmissionPolicies, with the policies and bindings of a YAML text. It
+// is ready on return, and works until ctx ends. It supports neither policies with parameters nor policies that depend on
+// namespaces.
 func Policies(ctx context.Context, text []byte) (admission.Interface, error) {
 	policies, bindings := &admissionv1.ValidatingAdmissionPolicyList{}, &admissionv1.ValidatingAdmissionPolicyBindingList{}
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
@@ -88,7 +89,7 @@ func Policies(ctx context.Context, text []byte) (admission.Interface, error) {
 	return plugin, nil
 }
 
-// fixed gives a factory an informer that has the objects of a list, for good.
+// fixed gives a factory an informer that always has the objects of a list.
 func fixed(factory informers.SharedInformerFactory, of, list runtime.Object) {
 	factory.InformerFor(of, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return cache.NewSharedIndexInformer(listed{list}, of, resync, cache.Indexers{})
@@ -104,5 +105,5 @@ func (l listed) List(metav1.ListOptions) (runtime.Object, error) { return l.Obje
 // Watch implements cache.Watcher.
 func (listed) Watch(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
 
-// IsWatchListSemanticsUnSupported has reflectors call List.
+// IsWatchListSemanticsUnSupported makes reflectors call List.
 func (listed) IsWatchListSemanticsUnSupported() bool { return true }

@@ -14,8 +14,9 @@ import (
 	"yurtcoordinator/internal/sim/model"
 )
 
-// Authorizer returns a kube-apiserver's own authorizers, by what informers have: the Node authorizer, and RBAC. The graph of the
-// former stays empty: what fills it waits in a way that simulated time does not know, and it is for what Pods use alone.
+// Authorizer returns kube-apiserver's own authorizers, with the data of informers: the Node authorizer, and RBAC. The graph of
+// the Node authorizer stays empty. It serves only for what Pods use, and the code that fills it waits in a way that simulated
+// time does not know.
 func Authorizer(of informers.SharedInformerFactory) authorizer.Authorizer {
 	rights := of.Rbac().V1()
 	return union.New(
@@ -26,7 +27,7 @@ func Authorizer(of informers.SharedInformerFactory) authorizer.Authorizer {
 			&rbac.ClusterRoleBindingLister{Lister: rights.ClusterRoleBindings().Lister()}))
 }
 
-// Admission returns a kube-apiserver's plugins, which want its internal types, for a model.Server.
+// Admission makes kube-apiserver's plugins, which need internal types, usable for a model.Server.
 func Admission(plugins admission.Interface) admission.Interface {
 	return model.Internal(legacyscheme.Scheme, plugins)
 }

@@ -14,15 +14,15 @@ import (
 	"yurtcoordinator/internal/sim/pki"
 )
 
-// controls are the machines of coordinator-controller's replicas, in the cloud beside that of the API server. One replica leads,
-// by its own election. It is a constant.
+// controls are the machines of coordinator-controller's replicas. They are in the cloud, beside the machine of the API server.
+// One replica leads, by its own election. It is a constant.
 var controls = []string{"control1", "control2"}
 
-// controller is the program.
+// controller is the name of the program.
 const controller = "coordinator-controller"
 
-// control makes a replica of coordinator-controller. It has what is for heartbeats, and what holds evictions from a pool
-// whose NodePool asks for it.
+// control makes the machine of one replica of coordinator-controller. The replica has the controllers for heartbeats, and those
+// that hold the evictions from a pool whose NodePool asks for it.
 func (w *World) control(i int) error {
 	m, err := w.machine(controls[i], fmt.Sprintf("10.0.0.%d", 2+i))
 	if err != nil {
@@ -54,8 +54,9 @@ func (w *World) control(i int) error {
 	return nil
 }
 
-// ending has answers that break off end. Of a watch of metadata that breaks off, controller-runtime tells an error; when nobody
-// listens any more, since the program ends, a goroutine waits for ever, which a bubble does not forgive.
+// ending makes the answers to watches end where they break off with an error. controller-runtime passes on such an error from a
+// watch of metadata. If the program is ending and nobody receives the error any more, a goroutine waits for ever, which a
+// bubble of testing/synctest does not allow.
 type ending struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -43,8 +43,8 @@ import (
 	"yurtcoordinator/internal/sim/stock"
 )
 
-// coordinated is the API server of a coordinator, a model. It has Kubernetes' own authorizers, and keeps nothing of what hubs
-// bring for others to read.
+// coordinated is the model of a coordinator's API server. It has Kubernetes' own authorizers. It does not keep the objects that
+// hubs bring for others to read.
 type coordinated struct {
 	client     kubernetes.Interface
 	factory    informers.SharedInformerFactory
@@ -70,7 +70,7 @@ func (c *coordinated) GetRESTOptions(r schema.GroupResource, _ runtime.Object) (
 	}}, nil
 }
 
-// reviews answers whether somebody may do something, as authorizer says once it is set; all else is next's.
+// reviews answers SubjectAccessReviews with its authorizer, which must be set by then. next answers all other requests.
 type reviews struct {
 	next       http.Handler
 	authorizer authorizer.Authorizer
@@ -140,7 +140,7 @@ func (k *keys) read(_ context.Context, name []byte) (value []byte, written int64
 	return is.value, is.written, nil
 }
 
-// dial is what a machine's wall clock shows.
+// dial shows the time of a machine's wall clock.
 type dial struct{ *machine }
 
 // Now implements clock.PassiveClock.
@@ -149,7 +149,7 @@ func (d dial) Now() time.Time { return d.wall() }
 // Since implements clock.PassiveClock.
 func (d dial) Since(t time.Time) time.Duration { return d.wall().Sub(t) }
 
-// coordinate runs a coordinator on a server's machine. It begins empty.
+// coordinate runs a coordinator on a server's machine. Its storage is empty at the start.
 func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	ctx = s.world.logs(ctx, s.machine.name+"/coordinator")
 	w := s.world
@@ -215,7 +215,7 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	return errors.Join(group.Run(ctx), parts.BeforeShutdown())
 }
 
-// members writes the list of the pool's nodes, as it is mounted for coordinators.
+// members writes the list of the pool's nodes, in the form of the file that is mounted for coordinators.
 func (w *World) members() error {
 	var names []string
 	for _, n := range w.nodes {

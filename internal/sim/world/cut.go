@@ -7,21 +7,22 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// cut is what the oracle knows of a pool that falls silent as a whole: which nodes evictions have to be held from. A node speaks
+// cut is what the oracle knows of a pool that falls silent as a whole: for which nodes evictions must be held. A node speaks
 // while its Lease is younger than quietFrom.
 type cut struct {
-	// since is when a node was heard last before the pool fell silent, which it may have done again since then, while a hold went
-	// on. No hold that is in progress has begun before. Zero: none is, and somebody speaks.
+	// since is when the last node was heard before the pool fell silent. If the pool speaks and falls silent again while a hold
+	// goes on, since stays, so no hold in progress has begun before it. Zero means that some node speaks and no hold is in
+	// progress.
 	since time.Time
-	// held are the nodes that nothing has released, within those that were held since then.
+	// held are the nodes that must still be held. within are these, and those that were released in the same cut.
 	held, within map[string]bool
-	// spoke is since when nodes speak without a pause; zero: none does.
+	// spoke is since when nodes have spoken without a pause; zero means that none speaks.
 	spoke time.Time
-	// Ever says that there was a node to hold.
+	// Ever says that some node had to be held at some time.
 	Ever bool
 }
 
-// report is what the leader of a slot has said last; zero: nothing.
+// report is what the leader of a slot has reported last; the zero value means that none has.
 type report struct {
 	at      time.Time // when it was stored
 	version string
@@ -29,7 +30,8 @@ type report struct {
 	reached []edge.NodeName
 }
 
-// look takes in what is seen of the nodes now, sets which of them have to be held, and since when the pool has been cut off.
+// look takes in the present state of the nodes. In their facts it sets which of them must be held, and for how long the pool
+// has been cut off.
 func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, reports ...report) {
 	if c.held == nil {
 		c.held, c.within = map[string]bool{}, map[string]bool{}
@@ -69,7 +71,7 @@ func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, 
 	}
 }
 
-// fall has those held that fell silent with the last one. One alone says nothing.
+// fall notes that the nodes that fell silent together with the last one must be held. A single node proves nothing.
 func (c *cut) fall(last time.Time, nodes map[string]*facts) {
 	var together []string
 	for name, f := range nodes {
@@ -85,8 +87,9 @@ func (c *cut) fall(last time.Time, nodes map[string]*facts) {
 	}
 }
 
-// heal releases those that are well again, and those that are missed by a witness and heard by no leader: a witness is one whose
-// report is young, and which hears another that was held than itself. Where nobody can be a witness, time is enough.
+// heal releases the nodes that are well again. Once others have spoken for long enough (heals), it also releases a silent node
+// that no leader hears, if there is a witness. A witness is a leader with a young report, which hears a node of the cut other
+// than its own. If nobody can be a witness, none is needed.
 func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.at.IsZero() })
 	nobody := len(reports) == 0 || len(nodes) <= 2
@@ -105,16 +108,17 @@ func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
 	}
 }
 
-// Times of a cut. The product's are in internal/cloud/poolcut; what is asked is a little less.
+// Times of a cut. The product's are in internal/cloud/poolcut; the oracle demands a little less.
 const (
-	// quietFrom is how old the Lease of a node is that does not speak: 3/4 of silence-after, which is 40 s.
+	// quietFrom is the age from which on a Lease means that its node does not speak: 3/4 of silence-after, which is 40 s.
 	quietFrom = 30 * time.Second
-	// cutFor is for how long a pool has been silent that must be held: kube-controller-manager's first taint comes after 50 s.
+	// cutFor is how long a pool must have been silent before it has to be held. kube-controller-manager's first taint comes
+	// after 50 s.
 	cutFor = 45 * time.Second
-	// atOnce is how far apart the last heartbeats are of nodes that fell silent together: silence-after, less what
-	// kube-controller-manager may take to see one.
+	// atOnce is how far apart the last heartbeats of nodes that fell silent together may be. It is silence-after, less the time
+	// that kube-controller-manager may take to see a heartbeat.
 	atOnce = 40*time.Second - verdict
-	// heals is for how long nodes must speak before one that does not is released, young how old the report may be by which it
-	// is.
+	// heals is how long other nodes must speak before a silent node is released. young is how old the report of a witness may
+	// be.
 	heals, young = 38 * time.Second, 42 * time.Second
 )

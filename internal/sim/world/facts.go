@@ -19,35 +19,35 @@ import (
 	"yurtcoordinator/internal/sim/pki"
 )
 
-// Judge is the oracle's eye: it looks at what the world does, and at what is seen of it at the cloud, and asks each clause.
+// Judge is the oracle. At each look it records what the world does and what the cloud shows of it, and checks each clause.
 type Judge struct {
 	w     *World
 	whole since
-	// Cut is the pool's, and reports what the leader of each slot said last.
+	// Cut is the cut of the pool. reports are the last reports of the leaders, by slot.
 	Cut     cut
 	reports [edge.MaxSlots]report
 	nodes   map[string]*facts
 	slots   map[*server]*slotFacts
-	// Breaches are what was promised and not kept, one a clause and node.
+	// Breaches are the promises that were not kept, at most one for each clause and node.
 	Breaches []string
 	told     map[string]bool
 	asked    map[string]*minute   // requests to a server, by "NODE at SERVER"
-	grays    map[string]time.Time // when a hub led last whose own line was not whole, or had only just become so
-	// knows says who must have heard of whom that it relays, by "NODE of NODE".
+	grays    map[string]time.Time // when a hub last led with a line that was not whole, or had only just become so
+	// knows says for each pair of nodes, as "NODE of NODE", whether the first must have heard that the second relays.
 	knows map[string]bool
-	// bare says since when a node's disk is empty, for those that have not spoken with the cloud since.
+	// bare says since when a node's disk has been empty. It contains only nodes that have not spoken with the cloud since then.
 	bare map[string]time.Time
-	// restored and jolts are the world's, when it looked last.
+	// restored and jolts are the world's counts at the last look.
 	restored, jolts int
 }
 
-// minute has how many there were of something, at each look of the last minute and at the one before.
+// minute counts what comes within a minute. It has the total at each look of the last minute, and at the look before that.
 type minute struct {
 	had [61]int
 	i   int
 }
 
-// add takes in how many there are, and returns how many have come within the minute.
+// add takes in the present total, and returns how many have come within the minute.
 func (m *minute) add(n int) int {
 	came := n - m.had[m.i]
 	m.had[m.i] = n
@@ -55,10 +55,10 @@ func (m *minute) add(n int) int {
 	return came
 }
 
-// since says since when something is so; what is not so is not in it.
+// since says since when something is so. What is not so now has no entry.
 type since map[string]time.Time
 
-// keep notes what is so now.
+// keep notes whether something is so now.
 func (s since) keep(what string, is bool, now time.Time) {
 	switch _, was := s[what]; {
 	case !is:
@@ -68,62 +68,65 @@ func (s since) keep(what string, is bool, now time.Time) {
 	}
 }
 
-// facts are what is known of a node at a moment: first what the world did, then what is seen at the cloud.
+// facts are what is known of a node at one moment: first what the world did, then what the cloud shows.
 type facts struct {
 	now time.Time
-	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how
-	// long the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled
-	// for how long the cloud and one and the same replica of coordinator-controller have been, steady for how long all of them
-	// have. 0: they are not.
+	// lived is for how long kubelet and hub have run. routed is for how long the same route has been whole, and lined for how
+	// long the node's own line has been. judged is for how long the cloud and kube-controller-manager have been unharmed.
+	// controlled is for how long the cloud and one replica of coordinator-controller have been unharmed, and steady for how
+	// long the cloud and all replicas have been. 0 means that it is not so now.
 	lived, routed, lined, judged, controlled, steady time.Duration
-	route                                            string // the one that has been whole the longest
-	// beat is when kubelet sent a heartbeat last, owed when kubelet was told of the first one of those that are taken, and
-	// that the cloud does not show; zero: none.
+	route                                            string // the route that has been whole the longest
+	// beat is when kubelet last sent a heartbeat. owed is when kubelet was told that its heartbeat is taken, for the first such
+	// heartbeat that the cloud does not show. Zero means that there is none.
 	beat, owed time.Time
 
-	// leaves says that its hub may still be at a server that does not work, and leaves it for one that does.
+	// leaves says that the node's hub may still use a server of the cloud that does not work, and must change to one that does.
 	leaves bool
-	// grays are the hubs that led since owed, and whose own line was not whole, or had only just become so.
+	// grays counts the hubs that have led since owed with a line that was not whole, or had only just become so.
 	grays int
 
-	// renewed is when the Lease was renewed last, by the API server's clock; zero: there is none.
+	// renewed is when the Lease was last renewed, by the API server's clock; zero means that there is no Lease.
 	renewed time.Time
 	version string
-	// stamp is what its Lease was renewed with last, in microseconds, and step by how much that was later than the one before.
-	// sent is when kubelet sent it; zero: never.
+	// stamp is the Lease's renewTime, in microseconds, and step is by how much it is later than the one before. sent is when
+	// kubelet sent this stamp; zero means never.
 	stamp, step int64
 	sent        time.Time
-	// times is how often somebody, by, has renewed the Lease with one stamp.
+	// times is how often one client has renewed the Lease with the same stamp. by is that client.
 	by    string
 	times int
-	// asks is how many requests it has made in the last minute, to the cloud and to the coordinator that it asked most. calm is
-	// for how long nothing was harmed. leads says that it led at a coordinator within that minute, ledAt when it did so last: in
-	// a calm pool a leader may leave the lead to one with a better line.
+	// asks is how many requests the node has sent to the cloud in the last minute. asksPool is how many it has sent to the
+	// coordinator that it asked most. calm is for how long nothing has been harmed. leads says that the node has led at a
+	// coordinator within that minute, and ledAt is when it last led. Even in a calm pool, a leader may leave the lead to a hub
+	// with a better line.
 	asks, asksPool int
 	calm           time.Duration
 	leads          bool
 	ledAt          time.Time
-	// marked says that the Lease says that the heartbeat came over another's line, or was forwarded.
+	// marked says that the Lease has the mark of a heartbeat that was forwarded, or came over another node's line.
 	marked bool
-	// ready is the Node's condition, doomed says that it has a taint that evicts, tainted that it has ours, down is the condition
-	// CloudLinkDown.
+	// ready and down are the statuses of the Node's conditions Ready and CloudLinkDown. doomed says that the Node has a taint
+	// that evicts, and tainted that it has edge.TaintUnschedulable.
 	ready, down     corev1.ConditionStatus
 	doomed, tainted bool
-	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
+	// pod is the UID of the node's Pod, while that Pod is not being deleted. lost says that pod was set at the look before, and
+	// that this Pod is gone or being deleted now.
 	pod  string
 	lost bool
-	// heldSince is since when the condition EvictionsHeld is True; zero: it is not. holds is for how long it may be, dated for
-	// how long coordinator-controller's clock of the day has been right.
+	// heldSince is since when the condition EvictionsHeld has been True; zero means that it is not. holds is for how long it
+	// may be True. dated is for how long the wall clocks of coordinator-controller have been right.
 	heldSince    time.Time
 	holds, dated time.Duration
-	// kept says that evictions from it have to be held, cut for how long the pool has been cut off, with blips; 0: it is not.
+	// kept says that evictions from the node have to be held. cut is for how long the pool has been cut off, with short breaks
+	// included; 0 means that it is not.
 	kept bool
 	cut  time.Duration
-	// fell says that Ready was not True, or the node doomed, at a time at which no clause forbade it; it ends when both are well.
+	// fell says that the node was not Ready, or was doomed, when no clause forbade that. It ends when the node is well again.
 	fell bool
 }
 
-// NewJudge returns a Judge that has seen nothing, but that nothing has been harmed since the world began.
+// NewJudge returns a Judge that has seen nothing yet. It assumes that nothing has been harmed since the world began.
 func (w *World) NewJudge() *Judge {
 	j := &Judge{
 		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began},
@@ -145,19 +148,19 @@ func (w *World) NewJudge() *Judge {
 	return j
 }
 
-// runs reports whether a program of a machine runs, and can do something.
+// runs reports whether a program runs, and its machine does not keep it from doing anything.
 func (w *World) runs(machine, program string) bool {
 	return !w.keptDown(machine, program) && len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Machine && w.within(e.On, machine)
 	})) == 0
 }
 
-// asks reports whether a node's hub runs, and can trust a server.
+// asks reports whether a node's hub runs, and can trust a server's certificate.
 func (w *World) asks(node string) bool {
 	return w.runs(node, "hub") && !w.outlived(node)
 }
 
-// open reports whether nothing harms what is between two machines.
+// open reports whether nothing harms the path between two machines.
 func (w *World) open(a, b string) bool {
 	return a == b || len(w.harmed(func(e history.Event) bool {
 		return (e.Does == history.Path || e.Does == history.OneWay) &&
@@ -165,7 +168,7 @@ func (w *World) open(a, b string) bool {
 	})) == 0
 }
 
-// serves reports whether a server does all it should for a node; "" means for everybody.
+// serves reports whether a server does all that it should for a node, or for everybody if node is "".
 func (w *World) serves(server, node string) bool {
 	program := "yurt-coordinator"
 	if server == "cloud" {
@@ -181,8 +184,8 @@ func (w *World) line(node string) bool {
 	return w.enough(node) && len(w.harmed(atSecond)) == 0
 }
 
-// enough reports whether a node's own line is whole, or all that is wrong is that the cloud's second server is sick: its
-// connections there have to be left, and new ones lead to the first.
+// enough reports whether a node's own line is whole, except that the cloud's second server may be sick. The hub must then leave
+// its connections to that server; new connections lead to the first server.
 func (w *World) enough(node string) bool {
 	return w.asks(node) && w.open(node, "cloud") && w.serves("cloud", node) &&
 		len(w.harmed(atSecond)) == len(w.harmed(sickSecond))
@@ -190,16 +193,17 @@ func (w *World) enough(node string) bool {
 
 func atSecond(e history.Event) bool { return e.Does == history.Server && e.On == second }
 
-// sickSecond says that a balancer sees what is wrong: the server does not answer, or says that it fails.
+// sickSecond reports whether an event harms the second server in a way that a balancer sees: the server does not answer, or
+// says that it fails.
 func sickSecond(e history.Event) bool {
 	return atSecond(e) && e.How != "slow" && !strings.HasPrefix(e.How, "4")
 }
 
-// lined is what is said of a node whose line is whole, ownLine is the route that it has as long as that is enough. remembers is
-// what is said of a machine whose coordinator has not begun anew.
+// lined, ownLine and remembers are parts of the names under which a Judge keeps what is so: a node's line is whole, the node's
+// own line is enough as a route, and a machine's coordinator has not begun anew.
 const lined, ownLine, remembers = " has a line", "own line", " remembers"
 
-// routes returns the node's routes that are whole now.
+// routes returns those routes of the node that are whole now: over its own line, or over a coordinator and another node's hub.
 func (j *Judge) routes(node string) (all []string) {
 	w := j.w
 	if !w.asks(node) {
@@ -222,16 +226,16 @@ func (j *Judge) routes(node string) (all []string) {
 	return all
 }
 
-// has reports whether a node, without the cloud, has its Lease. Its hub has it on no disk: kubelet reads it from the cloud or from
-// a coordinator that has a copy. If it is nowhere, kubelet makes a new one, but not before it has seen its Node, which its hub
-// has on the disk.
+// has reports whether a node that does not reach the cloud can have a Lease, given one coordinator that it reaches. The node's
+// disk has no Lease: kubelet reads it from the cloud, or from a coordinator that has a copy. If neither has the Lease, kubelet
+// makes a new one, but only after it has seen its Node, which the hub has on the disk.
 func (j *Judge) has(node, at string) bool {
 	lost, is := j.bare[node]
 	had, has := j.whole[at+remembers]
 	return !is || has && lost.Sub(had) > oldest
 }
 
-// empty notes whose disk is empty.
+// empty notes which nodes' disks are empty.
 func (j *Judge) empty(now time.Time) {
 	for _, n := range j.w.nodes {
 		j.whole.keep(n.name+remembers, j.w.runs(n.name, "yurt-coordinator"), now)
@@ -244,10 +248,10 @@ func (j *Judge) empty(now time.Time) {
 	}
 }
 
-// hearsay is how a node hears at a coordinator that another one relays.
+// hearsay is one way for a node to hear, at a coordinator, that another node relays.
 type hearsay struct{ name, node, of, at string }
 
-// hearsays returns all there can be.
+// hearsays returns all possible hearsays.
 func (w *World) hearsays() (all []hearsay) {
 	for _, a := range w.nodes {
 		for _, b := range w.nodes {
@@ -261,20 +265,22 @@ func (w *World) hearsays() (all []hearsay) {
 	return all
 }
 
-// relays reports whether a node's hub lends its line.
+// relays reports whether a node's hub lends its line to other nodes.
 func (w *World) relays(node string) bool {
 	return !w.cfg.Unrelayed && w.line(node)
 }
 
-// outlived reports whether no certificate is valid any more by a machine's clock: it trusts nobody, and nobody can tell.
+// outlived reports whether all certificates have expired by a machine's clock. Such a machine trusts nobody, and nothing shows
+// that its clock is wrong.
 func (w *World) outlived(machine string) bool {
 	return len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Clock && e.On == machine && e.Much > pki.DefaultTTL.Seconds()/2
 	})) > 0
 }
 
-// hear notes who must have heard of whom. A node that can ask nobody goes on with what it knows, on its disk too; one that can
-// has it from a coordinator where all is well for long enough.
+// hear notes for each pair of nodes whether the one must have heard that the other relays. A node hears it from a coordinator
+// where all has been well for long enough (hears). A node that can ask no coordinator goes on with what it knows, which is also
+// on its disk.
 func (j *Judge) hear(now time.Time) {
 	heard, asks := map[string]bool{}, map[string]bool{}
 	for _, h := range j.w.hearsays() {
@@ -293,7 +299,7 @@ func (j *Judge) hear(now time.Time) {
 	}
 }
 
-// cutOff reports whether nothing at all gets from one machine to another and back.
+// cutOff reports whether nothing at all passes between two machines, in either direction.
 func (w *World) cutOff(a, b string) bool {
 	return len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Path && e.How == "silent" &&
@@ -301,14 +307,14 @@ func (w *World) cutOff(a, b string) bool {
 	})) > 0
 }
 
-// blank reports whether a machine comes back without its disk.
+// blank reports whether a machine is off, and comes back without its disk.
 func (w *World) blank(machine string) bool {
 	return len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Machine && e.How == "blank" && w.within(e.On, machine)
 	})) > 0
 }
 
-// lent returns the node's routes over neighbours' lines that are whole now.
+// lent returns those routes of the node over its neighbours' lines that are whole now.
 func (j *Judge) lent(node string) (all []string) {
 	for _, n := range j.w.nodes {
 		if n.name != node && j.knows[node+" of "+n.name] && j.w.asks(node) &&
@@ -319,7 +325,7 @@ func (j *Judge) lent(node string) (all []string) {
 	return all
 }
 
-// Look judges what is now.
+// Look takes in the present state, and checks all clauses.
 func (j *Judge) Look() {
 	now, set := time.Now(), j.w.restored != j.restored
 	if j.restored = j.w.restored; set {
@@ -420,20 +426,22 @@ func (j *Judge) asks(node string, s *server) int {
 // slotFacts are what is known of a coordinator.
 type slotFacts struct {
 	now time.Time
-	// reached is for how long one and the same hub with a whole line reaches the coordinator, which serves; 0: none does.
+	// reached is for how long the same hub, with a whole line, has reached the coordinator while that served; 0 means that no
+	// hub does. hub is that node.
 	reached time.Duration
 	hub     string
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
 	led     time.Time
 	version string
-	// holder is who led last, by which Lease. former is how long ago a holder was last seen to renew one that is gone, at
-	// the moment at which another is seen to hold the next; zero at all others.
+	// holder is the hub that last led, and lease the UID of the election Lease by which it led. former is set only at the
+	// moment at which another hub is seen to lead by a new Lease, because the old one is gone. It is how long ago the former
+	// holder was last seen to renew; zero at all other moments.
 	holder string
 	lease  types.UID
 	former time.Duration
 }
 
-// slot notes what the world did to a coordinator, and whether it is led.
+// slot notes what the world did to a coordinator, and who leads at it.
 func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
 	at := s.machine.name
 	f.now, f.hub, f.reached, f.former = now, "", 0, 0
@@ -495,7 +503,7 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	}
 }
 
-// lasts returns for how long something is so.
+// lasts returns for how long something has been so; 0 means that it is not.
 func (s since) lasts(what string, now time.Time) time.Duration {
 	if at, is := s[what]; is {
 		return now.Sub(at)
@@ -503,7 +511,8 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 	return 0
 }
 
-// seen notes what the cloud has of a node. Each may be nil. What was set back is no renewal, and takes no Pod.
+// seen notes what the cloud has of a node; each object may be nil. If the storage was set back, a changed Lease is no renewal,
+// and a missing Pod is not lost.
 func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod, setBack bool) {
 	if lease != nil && lease.ResourceVersion != f.version {
 		f.version = lease.ResourceVersion
@@ -543,7 +552,7 @@ func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1
 	f.lost = had != "" && f.pod != had && !setBack
 }
 
-// seen notes what the cloud has of the leader's report. It may be nil.
+// seen notes the leader's report, as the cloud has it. The Lease may be nil.
 func (r *report) seen(lease *coordinationv1.Lease, now time.Time, setBack bool) {
 	if lease == nil || lease.ResourceVersion == r.version {
 		return
@@ -557,7 +566,8 @@ func (r *report) seen(lease *coordinationv1.Lease, now time.Time, setBack bool) 
 	}
 }
 
-// putBack reports whether coordinator-controller has put a Lease's stamp back, which is no renewal and says so.
+// putBack reports whether coordinator-controller has put a Lease's renewTime back. This is no renewal, and an annotation of the
+// Lease says so.
 func putBack(lease *coordinationv1.Lease) bool {
 	to := lease.Annotations[edge.AnnotationPutBack]
 	return to != "" && lease.Spec.RenewTime != nil && to == lease.Spec.RenewTime.UTC().Format(metav1.RFC3339Micro)

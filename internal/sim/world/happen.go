@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/internal/sim/stock"
 )
 
-// Cast returns what histories of this world can be about.
+// Cast returns the parts of this world that events of a history can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
 	c.Servers, c.Machines, c.Pool = []string{"cloud", second}, append([]string{"cloud"}, controls...), ownPool
 	c.Programs, c.Paths = []string{"cloud/kube-controller-manager"}, [][2]string{{ownPool, "cloud"}}
@@ -40,7 +40,8 @@ func Cast(nodes, coordinators int) (c history.Cast) {
 	return c
 }
 
-// Live lets a history happen, and then everything be well for a time. look is called before, and at least once a second.
+// Live lets a history happen, and then lets the world rest with nothing harmed for the time rest. It calls look at the
+// beginning, and at least once a second.
 func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	type change struct {
 		at   time.Time
@@ -97,8 +98,8 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	until(began.Add(h.Long + rest))
 }
 
-// anew restarts the cloud's controllers, as docs/backup.md has whoever restores its storage do: until it has written as much as
-// it has lost, whoever follows it is told nothing.
+// anew restarts the cloud's controllers, as docs/backup.md tells those who restore the cloud's storage. Until the storage has
+// written as much as it has lost, a watch that goes on gets no events.
 func (w *World) anew() {
 	all := []*program{w.judges}
 	for _, m := range controls {
@@ -112,10 +113,10 @@ func (w *World) anew() {
 	}
 }
 
-// lasts reports whether an event has an end, at which it is mended.
+// lasts reports whether an event goes on until it is mended.
 func lasts(e history.Event) bool { return e.Does != history.Restore && e.Does != history.Compact }
 
-// happening is an event that goes on, by its place in the history.
+// happening is an event that goes on, with its place in the history.
 type happening struct {
 	place int
 	history.Event
@@ -125,7 +126,7 @@ func (w *World) over(place int) {
 	w.harms = slices.DeleteFunc(w.harms, func(h happening) bool { return h.place == place })
 }
 
-// harmed returns the harms of a kind that are about something, in the order in which they began.
+// harmed returns the events that go on and for which about returns true, in the order in which they began.
 func (w *World) harmed(about func(e history.Event) bool) (found []history.Event) {
 	for _, h := range w.harms {
 		if about(h.Event) {
@@ -162,7 +163,7 @@ func (w *World) harm(e history.Event) {
 	}
 }
 
-// at returns the machines of a place: one, or those of the pool.
+// at returns the machines of a place, which is one machine or the pool.
 func (w *World) at(place string) (all []*machine) {
 	if place != ownPool {
 		return []*machine{w.machines[place]}
@@ -178,7 +179,7 @@ func (w *World) within(place, machine string) bool {
 	return place == machine || place == ownPool && w.node(machine) != nil
 }
 
-// fail stops a machine, or takes its power.
+// fail suspends a machine, or takes its power.
 func (w *World) fail(m *machine, e history.Event) {
 	if suspends(e) {
 		m.suspend()
@@ -201,7 +202,7 @@ func (w *World) fail(m *machine, e history.Event) {
 	}
 }
 
-// mend ends an event. Of others that go on, what they harm stays harmed.
+// mend ends an event. What other events still harm stays harmed.
 func (w *World) mend(e history.Event) {
 	switch e.Does {
 	case history.Path, history.OneWay:
@@ -230,10 +231,10 @@ func (w *World) mend(e history.Event) {
 	}
 }
 
-// suspends reports whether a machine goes on where it stood once the event is over.
+// suspends reports whether the machine continues where it stood once the event is over.
 func suspends(e history.Event) bool { return e.How == "paused" || e.How == "suspended" }
 
-// startAll starts the programs of a machine that nothing keeps from running.
+// startAll starts those programs of a machine that no event keeps from running.
 func (w *World) startAll(m *machine) {
 	if w.powerless(m.name) {
 		return
@@ -267,7 +268,7 @@ func (m *machine) inOrder() (all []*program) {
 	return all
 }
 
-// wipe takes a machine's disk away, but for what whoever installs the node puts there.
+// wipe empties a machine's disk, and then installs what a node has from its installation.
 func (w *World) wipe(m *machine) {
 	if err := os.RemoveAll(m.dir); err != nil {
 		panic(err)
@@ -282,7 +283,8 @@ func (w *World) wipe(m *machine) {
 	}
 }
 
-// paths makes the paths between the two ends of an event what all harms together say; the later one counts.
+// paths sets the paths between the two ends of an event to what all events that go on make of them. Where two of them
+// contradict each other, the later one counts.
 func (w *World) paths(e history.Event) {
 	for _, on := range w.at(e.On) {
 		for _, to := range w.at(e.To) {
@@ -292,7 +294,7 @@ func (w *World) paths(e history.Event) {
 	}
 }
 
-// way does it for one direction between two machines.
+// way does for one direction between two machines what paths does.
 func (w *World) way(from, to string) {
 	p := w.usual(from, to)
 	for _, o := range w.harmed(func(o history.Event) bool {
@@ -319,7 +321,8 @@ func (w *World) way(from, to string) {
 	w.net.Set(from, to, p)
 }
 
-// usual is a path that nothing harms: 20 ms between the cloud and a pool, or a LAN.
+// usual returns a path that nothing harms: with a round trip of 20 ms between the cloud and a pool, and otherwise that of a
+// LAN.
 func (w *World) usual(from, to string) network.Path {
 	if (from == "cloud" || to == "cloud") && !slices.Contains(controls, from) && !slices.Contains(controls, to) {
 		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
@@ -339,7 +342,8 @@ func (w *World) serverOf(name string) *server {
 	return w.cloud
 }
 
-// faults makes a server as gray as all harms together say. What is wrong with the cloud is so with both of its servers.
+// faults sets the faults of a server to what all events that go on make of it. An event that is about the cloud concerns both
+// of its servers.
 func (w *World) faults(name string) {
 	if name == "cloud" {
 		w.faults(second)

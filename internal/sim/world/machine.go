@@ -36,7 +36,7 @@ func (w *World) machine(name, ip string) (*machine, error) {
 	return m, os.MkdirAll(m.dir, 0o700)
 }
 
-// clock are the machine's clocks. The bubble's is the true time.
+// clock returns the machine's clocks. The bubble's clock shows the true time.
 func (m *machine) clock() ends.Clock {
 	return ends.Clock{OfDay: m.wall, Ran: m.ran, Boot: func() (string, time.Duration) { return m.name, m.ran().Sub(began) }}
 }
@@ -57,14 +57,14 @@ func (m *machine) ran() time.Time {
 	return now.Add(-m.stood)
 }
 
-// step sets the wall clock wrong.
+// step sets by how much the wall clock is wrong.
 func (m *machine) step(off time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.off = off
 }
 
-// suspend stops the machine: nothing leaves or arrives, and the running clock stands. It goes on with resume.
+// suspend stops the machine: nothing leaves or arrives, and the running clock stands still. With resume it goes on.
 func (m *machine) suspend() {
 	m.host.Shut(true)
 	m.mu.Lock()
@@ -92,7 +92,8 @@ func (m *machine) resume() {
 type program struct {
 	of   *machine
 	name string
-	// wired: it reaches the machine's own server without the network, so it ends where the machine is suspended.
+	// wired means that the program reaches its machine's own API server without the network. Cutting off the network does not
+	// stop such a program, so it ends while its machine is suspended.
 	wired bool
 	run   func(ctx context.Context, net *network.Process) error
 	net   atomic.Pointer[network.Process]
@@ -100,7 +101,7 @@ type program struct {
 	done  chan struct{}
 }
 
-// program adds a program, which start starts.
+// program adds a program to the machine. It runs after a call of start.
 func (m *machine) program(name string, run func(ctx context.Context, net *network.Process) error) *program {
 	p := &program{of: m, name: name, run: run}
 	m.programs[name] = p
@@ -110,7 +111,7 @@ func (m *machine) program(name string, run func(ctx context.Context, net *networ
 // startsAgain is how long systemd and kubelet wait before they start a program that has ended.
 const startsAgain = 5 * time.Second
 
-// start starts the program, if it does not run, and again whenever it ends by itself.
+// start starts the program, unless it runs. If the program ends by itself, it is started again after startsAgain.
 func (p *program) start() {
 	if p.done != nil {
 		return
@@ -137,7 +138,7 @@ func (p *program) start() {
 	}(p.done)
 }
 
-// kill ends the program as SIGKILL does: first nothing of it leaves any more, then it ends.
+// kill ends the program as SIGKILL does: first it can send nothing more, then it ends.
 func (p *program) kill() {
 	if p.done == nil {
 		return

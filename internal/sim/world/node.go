@@ -38,8 +38,8 @@ import (
 type node struct {
 	*machine
 	hub, kubelet *program
-	ofSecond     bool // the hub is the second API server's, if that is well
-	// joined are the files that the hub has got when the node joined, by their names in its --cert-dir.
+	ofSecond     bool // the hub uses the second API server, if that is well
+	// joined are the files that the hub got when the node joined, by their names in its --cert-dir.
 	joined     map[string][]byte
 	containers *stock.Containers
 	beats      beats
@@ -47,17 +47,17 @@ type node struct {
 	reads []*reading
 }
 
-// beats are kubelet's heartbeats, as it sends them.
+// beats are the heartbeats that kubelet sends.
 type beats struct {
 	mu   sync.Mutex
-	last time.Time // when it sent one last
-	// told are those that were taken, as it was told, and of which the cloud has not shown anything yet.
+	last time.Time // when kubelet last sent a heartbeat
+	// told are the heartbeats of which kubelet was told that they are taken, and of which the cloud has not shown anything yet.
 	told []taken
-	// sent are when it sent which stamp, in microseconds of its own clock, of those of the last minutes.
+	// sent is when kubelet sent each stamp of the last minutes. A stamp is in microseconds of kubelet's own clock.
 	sent map[int64]time.Time
 }
 
-// taken is when a heartbeat was sent, and when kubelet was told that it is taken.
+// taken is a heartbeat that was taken: when kubelet sent it, and when kubelet was told that it is taken.
 type taken struct{ sent, told time.Time }
 
 // listening notes the heartbeats that kubelet sends to its hub.
@@ -85,10 +85,11 @@ func (l listening) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// remembered is for how long it is remembered what was sent.
+// remembered is how long the oracle remembers what was sent.
 const remembered = 5 * time.Minute
 
-// stampOf returns the time that a write of a Lease renews it with, in microseconds; 0: there is none. The body stays.
+// stampOf returns the renewTime in a write of a Lease, in microseconds; 0 means that there is none. The body can still be read
+// afterwards.
 func stampOf(r *http.Request) int64 {
 	data, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(data))
@@ -103,7 +104,7 @@ func stampOf(r *http.Request) int64 {
 	return l.Spec.RenewTime.UnixMicro()
 }
 
-// sentAt returns when kubelet sent a stamp, which may have been moved on since; zero: never.
+// sentAt returns when kubelet sent a stamp; zero means never. A writer may have moved the stamp on since then, by up to steps.
 func (b *beats) sentAt(stamp int64) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,8 +116,9 @@ func (b *beats) sentAt(stamp int64) time.Time {
 	return time.Time{}
 }
 
-// owed returns when kubelet was told of the first heartbeat that it is taken, which the cloud does not have, and when kubelet
-// sent the last one. The cloud has what was sent by when the Lease changed last.
+// owed returns when kubelet was told that a heartbeat is taken, for the first heartbeat that the cloud does not have. It also
+// returns when kubelet sent its last heartbeat. renewed is when the Lease in the cloud last changed: the cloud has all that was
+// sent by then.
 func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +129,8 @@ func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	return since, b.last
 }
 
-// resumed takes in that the machine has stood since a moment: what kubelet has sent since then, or just before, leaves it now.
+// resumed takes in that the machine stood still from a moment until now. What kubelet has sent since that moment, or just
+// before, leaves the machine only now.
 func (b *beats) resumed(since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,7 +144,7 @@ func (b *beats) resumed(since time.Time) {
 	}
 }
 
-// forgive forgets what the cloud does not have.
+// forgive forgets the heartbeats that the cloud does not have.
 func (b *beats) forgive() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +187,7 @@ func (w *World) newNode(i int) (*node, error) {
 	return n, n.install()
 }
 
-// install has the node joined: its hub has the certificates that it gets by itself, in the files in which it keeps them
+// install joins the node: it writes the certificates that a hub gets by itself into the files in which the hub keeps them
 // (internal/hub/identity). They last longer than any history, so no signer is needed.
 func (n *node) install() error {
 	err := os.MkdirAll(n.file("keys"), 0o700)
@@ -221,7 +224,8 @@ func (n *node) hubConfig() (config.Config, error) {
 	return c, nil
 }
 
-// ends are a hub's. Its connections are as those of upstream's Dial and DialNear.
+// ends returns what the hub takes from its machine. Its connections have the limits that those of upstream's Dial and DialNear
+// have.
 func (n *node) ends(p *network.Process) ends.Ends {
 	return ends.Ends{
 		Clock: n.clock(), Chance: ends.Chance{Source: n.world.numbers()},
@@ -290,8 +294,8 @@ func aNode(m *machine, pool string) *corev1.Node {
 	}
 }
 
-// steady are the nodes of a pool without hubs, to which nothing happens. With a healthy zone beside it, a zone that is dark
-// is evicted at the full rate.
+// steady makes one node of a pool without hubs, to which nothing happens. Beside this healthy zone, kube-controller-manager
+// evicts from a dark zone at the full rate.
 func (w *World) steady(i int) error {
 	m, err := w.machine(fmt.Sprintf("s%d", i), fmt.Sprintf("10.0.2.%d", i))
 	if err != nil {
@@ -316,8 +320,8 @@ func (w *World) steady(i int) error {
 	return nil
 }
 
-// direct returns how to reach the cloud's API server with a certificate. Its files are read here: client-go would ask each
-// second whether they have changed, and never stop.
+// direct returns access to the cloud's API server with a certificate. It reads the certificate's files itself: client-go would
+// ask each second whether they have changed, and never stop.
 func (w *World) direct(cert pki.Pair) (*rest.Config, error) {
 	c := &rest.Config{Host: "https://" + w.cloud.ip + ":6443", QPS: -1}
 	var err [3]error

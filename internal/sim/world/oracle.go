@@ -9,14 +9,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// clause is a promise about nodes, or about coordinators. broken says how the facts break it; "" means that they don't.
+// clause is a promise about nodes, or about coordinators. broken says how the facts break the promise; "" means that they
+// don't.
 type clause[F any] struct {
 	name   string
 	broken func(f *F) string
 }
 
-// clauses are what the oracle asks of each node at each moment. They know what the world did, and what is seen at the cloud,
-// and nothing else. oracle_test.go has a breach of each.
+// clauses are the promises that the oracle checks for each node at each look. They know only what the world did and what the
+// cloud shows. oracle_test.go has a breach of each.
 var clauses = []clause[facts]{
 	// A node lives while its kubelet and its hub run and one and the same route to the cloud is whole.
 	{"alive", func(f *facts) string {
@@ -37,15 +38,15 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// Whoever renews a Lease does it for a heartbeat of kubelet's: the Lease of a dead node ages.
+	// Every renewal of a Lease stands for a heartbeat of kubelet's, so the Lease of a dead node ages.
 	{"dead", func(f *facts) string {
 		if after := f.renewed.Sub(f.beat); !f.beat.IsZero() && after > aged+travels {
 			return fmt.Sprintf("its Lease was renewed %v after kubelet had sent its last heartbeat", after)
 		}
 		return ""
 	}},
-	// What kubelet was told to be taken is soon in the cloud, unless no route was whole all the time. A hub that leads and can't
-	// write has its time to give the term back.
+	// If kubelet was told that a heartbeat is taken, this heartbeat is soon in the cloud, unless no route was whole all the
+	// time. A hub that leads and can't write gets more time, to give up its term.
 	{"told", func(f *facts) string {
 		may := arrives + time.Duration(f.grays)*givesBack
 		if f.leaves {
@@ -70,8 +71,9 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// What is written stands for a heartbeat of kubelet's, and is written little more than once. After a clock went back, or by
-	// who does not know that it is there already, with the least stamp that is later than what was there.
+	// What is written stands for a heartbeat of kubelet's, and is written little more than once. A writer may use the least
+	// stamp that is later than the present one, if a clock went back or if it does not know that the heartbeat is already
+	// there.
 	{"writers", func(f *facts) string {
 		moved := f.step > 0 && f.step <= steps.Microseconds()
 		switch age := f.now.Sub(f.sent); {
@@ -121,7 +123,7 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// … and no longer than its NodePool says. A clock that is set back makes it longer.
+	// Pods are held no longer than the NodePool says. A clock that is set back makes it longer.
 	{"held", func(f *facts) string {
 		is := f.now.Sub(f.heldSince)
 		if !f.heldSince.IsZero() && is > f.holds+settles && f.controlled > takesOver && f.dated > is {
@@ -129,7 +131,7 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// When its own line is back, all is as before. While another route is whole, the node is well.
+	// When the node's own line is back, all is as before. While another route is whole, the node is well.
 	{"healed", func(f *facts) string {
 		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse || !f.heldSince.IsZero()
 		if min(f.judged, f.controlled) > healing && f.lives(healing) && (f.lined > healing && ours || !f.well()) {
@@ -141,7 +143,7 @@ var clauses = []clause[facts]{
 	}},
 }
 
-// slotClauses are what the oracle asks of each coordinator.
+// slotClauses are the promises that the oracle checks for each coordinator.
 var slotClauses = []clause[slotFacts]{
 	// A coordinator that a hub with a whole line reaches has a leader.
 	{"led", func(f *slotFacts) string {
@@ -150,7 +152,8 @@ var slotClauses = []clause[slotFacts]{
 		}
 		return ""
 	}},
-	// One hub leads at a time: of whom led before, a coordinator that began anew knows nothing.
+	// One hub leads at a time. A coordinator that began anew does not know who led before, so the next hub must wait for the
+	// end of that term.
 	{"writers", func(f *slotFacts) string {
 		if f.former > 0 && f.former < term {
 			return fmt.Sprintf("another leads %v after the one before, who may not know it, has renewed its term", f.former)
@@ -159,54 +162,58 @@ var slotClauses = []clause[slotFacts]{
 	}},
 }
 
-// Bounds of the clauses: SIMULATION §4.
+// The bounds of the clauses.
 const (
-	// oldest is how old a living node's Lease may be, and for how long one route must have been whole for that:
-	// node-monitor-grace-period, 50 s, less one heartbeat.
+	// oldest is how old a living node's Lease may be, if one route has been whole for as long. It is node-monitor-grace-period,
+	// 50 s, less one heartbeat.
 	oldest = 40 * time.Second
-	// verdict is how much later kube-controller-manager has seen what a Lease says: two of its periods, of 5 s.
+	// verdict is how long kube-controller-manager may take to see a change of a Lease: two of its periods, of 5 s each.
 	verdict = 10 * time.Second
-	// sees is how long kube-controller-manager may take until it follows the API server again: client-go's longest pause between
-	// tries is 30 s, and as much again by chance.
+	// sees is how long kube-controller-manager may take until it follows the API server again. The longest pause of client-go
+	// between tries is 30 s, and by chance as much again.
 	sees = 90 * time.Second
-	// aged is after how long since kubelet's last heartbeat nobody renews any more.
+	// aged is how long after kubelet's last heartbeat a renewal may still be written.
 	aged = 12 * time.Second
-	// travels is how long that write may be on its way: an unharmed path takes 10 ms, and Look comes once a second.
+	// travels is how long such a write may be on its way. An unharmed path takes 10 ms, and Look comes once a second.
 	travels = 2 * time.Second
-	// arrives is how long a heartbeat may be on its way to the cloud that kubelet was told to be taken.
+	// arrives is how long a heartbeat may be on its way to the cloud after kubelet was told that it is taken.
 	arrives = 15 * time.Second
-	// givesBack is how long a leader may take whose writes nobody takes (heartbeat's patience, 15 s), and one heartbeat.
+	// givesBack is how long a leader may lead while nobody takes its writes: the patience of package heartbeat, 15 s, and one
+	// heartbeat.
 	givesBack = 25 * time.Second
-	// blind is for how long a hub may not see that connections of a line that was harmed are dead: link's longest patience.
+	// blind is how long a hub may take to see that the connections of a harmed line are dead: the longest patience of package
+	// link.
 	blind = 20 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
-	// hears is how long it takes until a node has heard who relays: the other's next heartbeat, and its own question, which a
-	// hub asks each minute (relay's keepEvery), or 10 s after one that failed.
+	// hears is how long a node may take to hear that another one relays. The other must send its next heartbeat, and the node
+	// must ask: a hub asks each minute (relay's keepEvery), or 10 s after a question that failed.
 	hears = 90 * time.Second
-	// term is how long a leader may go on after it has renewed its term, edge.ElectionTerm, less what Look may be late.
+	// term is how long a leader may lead after it has renewed its term: edge.ElectionTerm, less the second by which Look may be
+	// late.
 	term = edge.ElectionTerm - time.Second
-	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails. Between two
-	// are 10 s and by chance up to 4 % more; Look sees it up to a second late.
+	// unmarks is how long it takes until a heartbeat has gone by the node's own line: kubelet's next heartbeat, and one that
+	// may fail. Heartbeats are 10 s apart, and by chance up to 4 % more. Look sees one up to a second late.
 	unmarks = 22 * time.Second
-	// calm is for how long coordinator-controller leaves a taint that has changed twice.
+	// calm is how long coordinator-controller leaves a taint alone that has changed twice.
 	calm = time.Minute
-	// takesOver is how long it takes coordinator-controller until it leads again, and sees everything: 15 s for the former one's
-	// lock, and client-go's longest pause.
+	// takesOver is how long coordinator-controller may take until it leads again and sees everything. The former leader's lock
+	// lasts 15 s, and client-go's longest pause follows.
 	takesOver = 15*time.Second + sees
-	// steps is what a stamp moves on by, a microsecond, as often as it may be between two looks.
+	// steps is by how much a stamp may move on between two looks: a microsecond each time that a writer moves it on.
 	steps = 10 * time.Microsecond
-	// puts is how often somebody may renew a Lease with one stamp: the second time if the first met a conflict.
+	// puts is how often one client may renew a Lease with one stamp. It may try a second time after a conflict.
 	puts = 2
-	// rests is how long nothing is harmed until a pool is as before; it is a little less than the rest that histories end with.
+	// rests is how long nothing must be harmed until a pool is as before. It is a little less than the rest with which
+	// histories end.
 	rests = healing - 5*time.Second
 	// settles is how long coordinator-controller may take to write what it has decided.
 	settles = 10 * time.Second
-	// healing is how long it takes until all is as before.
+	// healing is how long it may take until all is as before.
 	healing = 3 * time.Minute
 )
 
-// lives reports whether nothing has kept the node's heartbeats from the cloud for a time.
+// lives reports whether, for longer than d, nothing has kept the node's heartbeats from the cloud.
 func (f *facts) lives(d time.Duration) bool { return min(f.lived, f.routed) > d }
 
 // shownReady reports whether the cloud has no reason to call the node anything but Ready.
@@ -215,19 +222,21 @@ func (f *facts) shownReady() bool { return f.lives(oldest+verdict) && f.judged >
 // well reports whether the node is Ready, and nothing evicts its Pods.
 func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doomed }
 
-// How many requests a node sends in a minute, if nothing has been harmed for some minutes: what is sent each so many seconds, and
-// one more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
+// The numbers of requests that a node sends in a minute, if nothing has been harmed for some minutes. Of requests that are sent
+// at intervals, one more than usual may fall into a minute. A stream, such as a hub's presence or a push, is one request for as
+// long as it lasts.
 const (
-	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). A
-	// leader follows seven selections there, each of which begins again each 5 to 10 minutes, with a list at most: all in one
-	// minute, if chance has it.
+	// asksCloud counts a heartbeat each 10 s, a status report each 5 minutes, and the leader's report each 3 minutes
+	// (docs/wan-cost.md). A leader also follows seven selections at the cloud. Each of them begins again after 5 to 10 minutes,
+	// with a list at most; by chance, all do so in one minute.
 	asksCloud = 7 + 1 + 1 + 7*2
-	// asksPool: a copy of each heartbeat; the stream of the pool's state, which begins again each 10 minutes; the question who
-	// relays, each minute (relay's keepEvery); and the three resources that Pods read there, as the hub serves them
-	// (docs/pool-resources.md), which begin again as those of the cloud do.
+	// asksPool counts a copy of each heartbeat, and the stream of the pool's state, which begins again each 10 minutes. It
+	// counts the question which nodes relay, each minute (relay's keepEvery). The three resources that the hub serves to Pods
+	// from there (docs/pool-resources.md) begin again as the cloud's do.
 	asksPool = 7 + 1 + 2 + 3*2
-	// asksLeading: a leader renews its term each second (lead's renewEvery), and each 2 s asks where the mirror stands and
-	// declares what is current (docs/TOUR.md). With its term it reads the election Lease, and begins to push four resources; a
-	// push begins again when its source changes, and when the selection that it is of begins again.
+	// asksLeading adds what a leader does. It renews its term each second (lead's renewEvery). Each 2 s it asks how far the
+	// mirror has come, and declares what is current (docs/TOUR.md). When its term begins, it reads the election Lease and
+	// begins to push four resources. A push begins again when its source changes, and when the selection that it pushes begins
+	// again.
 	asksLeading = asksPool + 61 + 31 + 31 + 1 + 4*3
 )

@@ -36,10 +36,10 @@ type server struct {
 	*machine
 	*program
 	store *model.Store
-	// model is what serves now, handler what is before it.
+	// model is the API server that serves now, and handler is the handler in front of it.
 	model   atomic.Pointer[model.Server]
 	handler atomic.Pointer[http.Handler]
-	// gray is before handler: it half fails.
+	// gray is in front of handler, and makes some requests fail.
 	gray *model.Gray
 	cert tls.Certificate
 	port string
@@ -47,8 +47,8 @@ type server struct {
 	sick atomic.Bool
 
 	mu sync.Mutex
-	// asked is how many requests of which kind each caller has made, renewals how often each has had a node's Lease renewed with
-	// one stamp.
+	// asked counts the requests of each caller by kind (see kindOf). renewals counts how often each caller has had a node's
+	// Lease renewed with one stamp.
 	asked    map[string]map[string]int
 	renewals map[renewal]int
 }
@@ -59,7 +59,7 @@ type renewal struct {
 	stamp    int64
 }
 
-// newServer makes a server that run runs.
+// newServer makes a server on a machine. The function run runs its program.
 func (w *World) newServer(
 	m *machine, name, port string, run func(ctx context.Context, s *server, p *network.Process) error,
 ) (*server, error) {
@@ -79,7 +79,7 @@ func (w *World) newServer(
 	return s, err
 }
 
-// renews notes what a request does for a node's Lease.
+// renews counts a request that writes a node's Lease.
 func (s *server) renews(r *http.Request) {
 	name, ok := strings.CutPrefix(r.URL.Path, "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/")
 	if !ok || r.Method != http.MethodPut {
@@ -91,7 +91,8 @@ func (s *server) renews(r *http.Request) {
 	s.renewals[renewal{name, caller(r), stamp}]++
 }
 
-// most returns how often one caller has renewed a node's Lease with one stamp, at most, in the last minutes.
+// most returns which caller has most often renewed a node's Lease with one and the same stamp in the last minutes, and how
+// often.
 func (s *server) most(node string) (by string, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,7 @@ func (s *server) most(node string) (by string, times int) {
 	return by, times
 }
 
-// caller is who sent a request, by the certificate; empty: nobody knows.
+// caller returns the name in the certificate of a request's sender; empty means that there is no certificate.
 func caller(r *http.Request) string {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return ""
@@ -118,7 +119,7 @@ func caller(r *http.Request) string {
 	return r.TLS.PeerCertificates[0].Subject.CommonName
 }
 
-// asks returns how many requests a node has made.
+// asks returns how many requests a node has sent to the server.
 func (s *server) asks(node string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +129,7 @@ func (s *server) asks(node string) (n int) {
 	return n
 }
 
-// counted counts requests.
+// counted counts the requests to a handler.
 func (s *server) counted(h http.Handler) http.Handler {
 	infos := &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
@@ -145,9 +146,9 @@ func (s *server) counted(h http.Handler) http.Handler {
 	})
 }
 
-// kindOf says what a request asks for: the verb, the resource, in which namespace of the system's own, by which selector of
-// labels, and by that of fields without its values. What is no resource is known by its method and the first two parts of its
-// path.
+// kindOf describes what a request asks for: its verb and resource, its label selector, and its namespace if this is one of the
+// system's own. Of the field selector, it gives the first field without its value. A request that is not for a resource is
+// described by its method and the first two parts of its path.
 func kindOf(infos *request.RequestInfoFactory, r *http.Request) string {
 	info, err := infos.NewRequestInfo(r)
 	if err != nil || !info.IsResourceRequest {
@@ -172,13 +173,13 @@ func kindOf(infos *request.RequestInfoFactory, r *http.Request) string {
 	return kind
 }
 
-// has is what the server serves from now on.
+// has sets what the server serves from now on.
 func (s *server) has(m *model.Server, h http.Handler) {
 	s.model.Store(m)
 	s.handler.Store(&h)
 }
 
-// serve serves until ctx ends. secure says which clients may connect.
+// serve serves until ctx ends. secure decides which clients may connect.
 func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, secure *tls.Config) error {
 	l, err := p.Listen("tcp", ":"+s.port)
 	if err != nil {
@@ -202,11 +203,12 @@ func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, 
 	return err
 }
 
-// second is one of the cloud's two API servers. Only hubs use it: all else in the cloud stays with the first.
+// second is the name of the second of the cloud's two API servers. Only hubs use it; everything else in the cloud uses the
+// first.
 const second = "cloud/2"
 
-// newCloud makes the cloud's API servers, which keep what they have. Of the chart's policies they have the one that holds
-// evictions.
+// newCloud makes the cloud's API servers, which keep their objects when they start again. Of the chart's policies, they have
+// the one that holds evictions.
 func (w *World) newCloud(ctx context.Context, m *machine) error {
 	policies, err := stock.Policies(ctx, deploy.HoldEvictions)
 	if err != nil {
@@ -238,8 +240,9 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// balanced is how a hub dials, through a balancer in front of the cloud's API servers: connections of every other machine go to
-// the second one, unless that fails its checks. Those that there are stay where they are.
+// balanced returns a function with which a hub dials through a balancer in front of the cloud's API servers. Every other
+// machine's connections go to the second server, unless that fails the balancer's checks. Existing connections stay where they
+// are.
 func (n *node) balanced(
 	dial func(context.Context, string, string) (net.Conn, error),
 ) func(context.Context, string, string) (net.Conn, error) {
@@ -253,7 +256,7 @@ func (n *node) balanced(
 
 func (s *server) address() string { return net.JoinHostPort(s.ip, s.port) }
 
-// authenticated says who calls, by the certificate.
+// authenticated sets the caller of each request, by the certificate.
 func authenticated(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
@@ -265,7 +268,7 @@ func authenticated(h http.Handler) http.Handler {
 	})
 }
 
-// certificates are an authority's, as who trusts it has them.
+// certificates returns a pool with an authority's certificate, for those who trust it.
 func certificates(ca *pki.Authority) (*x509.CertPool, error) {
 	content, err := os.ReadFile(ca.Files().Cert)
 	if err != nil {

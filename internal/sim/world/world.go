@@ -1,8 +1,8 @@
 // Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
-// programs that run there. Hubs, coordinators and coordinator-controller are the product's own, by its own constructors. API
-// servers are package model's, those of coordinators too. Kubelets and kube-controller-manager are package stock's. All of it
-// speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest; only kube-controller-manager, which is beside its
-// API server, needs no network.
+// programs that run there. Hubs, coordinators and coordinator-controller are the product's own, made by its own constructors.
+// All API servers come from package model, even those of coordinators. Kubelets and kube-controller-manager come from package
+// stock. They all speak TLS and HTTP/2 over package network, in a bubble of testing/synctest. Only kube-controller-manager,
+// which is beside its API server, needs no network.
 package world
 
 import (
@@ -34,7 +34,7 @@ import (
 	"yurtcoordinator/internal/sim/stock"
 )
 
-// Config says what there is.
+// Config says what a world consists of.
 type Config struct {
 	Seed                uint64
 	Nodes, Coordinators int
@@ -44,22 +44,24 @@ type Config struct {
 	Readers bool
 	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
 	Holds time.Duration
-	// Dir is where the machines' disks are.
+	// Dir is the directory with the machines' disks.
 	Dir string
-	// Say is told what happens; nil means nobody.
+	// Say is called with each thing that happens; nil means that nobody is told.
 	Say func(format string, args ...any)
 }
 
-// World is what is simulated. Make one with New, within a bubble for which stock.Prepare was called, and end it with End.
+// World is the simulated pool and its cloud. Make a World with New, within a bubble for which stock.Prepare was called, and end
+// it with End.
 type World struct {
 	cfg      Config
 	dir      string
 	random   uint64 // the seed of the newest program's numbers
 	net      *network.Network
 	machines map[string]*machine
-	// ca signs the cloud's certificates, hubs those by which the hubs of the pool know each other.
+	// ca signs the cloud's certificates. hubs signs those by which the hubs of the pool recognize each other.
 	ca, hubs *pki.Authority
-	// cloud is the API server that all use, second another one of the same storage, which hubs use, too.
+	// cloud is the API server that everything in the world uses. second is another one with the same storage, which some hubs
+	// use.
 	cloud, second *server
 	slots         []*server
 	nodes         []*node
@@ -68,7 +70,7 @@ type World struct {
 	stop   []func()
 	// harms are the events that go on, in the order in which they began.
 	harms []happening
-	// restored is how often the cloud's storage was set back, jolts how often something happened that is over at once.
+	// restored counts how often the cloud's storage was set back, and jolts the events that were over at once.
 	restored, jolts int
 	// truth is what the cloud has had, nil if nobody reads. rest ends the edits.
 	truth *truth
@@ -76,7 +78,8 @@ type World struct {
 	mu    sync.Mutex
 }
 
-// numbers returns the random numbers of one more program: what one draws changes nothing for others.
+// numbers returns the random numbers for one more program. Each program has numbers of its own, so what one draws does not
+// change what others get.
 func (w *World) numbers() *model.Random {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +95,7 @@ func (w *World) say(format string, args ...any) {
 	}
 }
 
-// logs returns a context in which a program's log lines are said, and not printed.
+// logs returns a context that passes a program's log lines to Say instead of printing them.
 func (w *World) logs(ctx context.Context, program string) context.Context {
 	if w.cfg.Say == nil {
 		return klog.NewContext(ctx, logr.Discard())
@@ -100,7 +103,7 @@ func (w *World) logs(ctx context.Context, program string) context.Context {
 	return klog.NewContext(ctx, funcr.New(func(_, args string) { w.say("%s: %s", program, args) }, funcr.Options{Verbosity: 1}))
 }
 
-// began is when bubbles begin.
+// began is the time at which every bubble of testing/synctest begins.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // New makes a world and starts everything in it.
@@ -186,18 +189,18 @@ func New(cfg Config) (*World, error) {
 	return w, nil
 }
 
-// ownPool is the pool of the nodes, kindNodePool its kind.
+// ownPool is the name of the nodes' pool, and kindNodePool the kind of its object.
 const ownPool, kindNodePool = "p1", "NodePool"
 
-// steadyNodes is how many nodes another pool has, to which nothing happens.
+// steadyNodes is how many nodes the other pool has, to which nothing happens.
 const steadyNodes = 3
 
-// stays is how long a Pod stays on a node that is not Ready or not reachable, of those of this world: less than Kubernetes' 5
-// minutes, so that a history sees the end of it.
+// stays is how many seconds a Pod of this world stays on a node that is not Ready or not reachable. It is less than Kubernetes'
+// 5 minutes, so that histories see the end of that time.
 const stays = 60
 
-// deploy makes what the cloud has from the start: namespaces, and a NodePool, and a Pod that is bound to each node of the
-// pool. It has no controller: where one is evicted, no other comes.
+// deploy creates what the cloud has from the start: namespaces, a NodePool, and a Pod that is bound to each node of the pool.
+// The Pods have no controller, so an evicted Pod is not replaced.
 func (w *World) deploy(ctx context.Context) error {
 	c, err := kubernetes.NewForConfig(w.client())
 	if err != nil {
@@ -240,7 +243,7 @@ func (w *World) deploy(ctx context.Context) error {
 	return nil
 }
 
-// node returns a node of the pool; nil means that there is none of that name.
+// node returns the node of the pool that has the name; nil means that there is none.
 func (w *World) node(name string) *node {
 	for _, n := range w.nodes {
 		if n.name == name {
@@ -250,7 +253,7 @@ func (w *World) node(name string) *node {
 	return nil
 }
 
-// End ends everything, and waits for it.
+// End ends all programs, and waits until they have ended.
 func (w *World) End() {
 	for _, m := range w.machines {
 		m.resume()
@@ -273,7 +276,7 @@ func (w *World) End() {
 	}
 }
 
-// client returns how who is not on trial uses the cloud, without a network.
+// client returns access to the cloud without a network, for the parts of the simulation that are not under test.
 func (w *World) client() *rest.Config {
 	return &rest.Config{Host: "http://cloud", Transport: &model.Wire{Handler: w.cloud.model.Load(), User: admin}, QPS: -1}
 }
