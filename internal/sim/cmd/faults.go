@@ -272,6 +272,83 @@ var faults = []fault{
 		`		if (changed || now.Sub(w.written) >= declareEvery) &&`,
 		`		if (changed || PLANTED || now.Sub(w.written) >= declareEvery) &&`}}},
 
+	// About what programs read.
+	{"the end of a list comes before its last object", "read", 0, 0, []edit{{"internal/replica/replica.go",
+		`		size += len(o.Raw)
+		tree.ReplaceOrInsert(o)`,
+		`		if PLANTED && len(objects) > 2 && tree.Len() == len(objects)-1 {
+			break
+		}
+		size += len(o.Raw)
+		tree.ReplaceOrInsert(o)`}}},
+	{"a bookmark comes before the changes below it", "read", 0, 0, []edit{{"internal/replica/watch.go",
+		`	for ; c.next < r.history.next && len(c.batch) < maxBatch; c.next++ {`,
+		`	for ; c.next < r.history.next && len(c.batch) < maxBatch && !(PLANTED && len(c.batch) == 1); c.next++ {`},
+		{"internal/replica/watch.go",
+			`	case c.next < r.history.next: // there is more, told is right`,
+			`	case c.next < r.history.next && !PLANTED: // there is more, told is right`}}},
+	{"a watch that has lost its place goes on", "read", 0, 0, []edit{{"internal/replica/watch.go",
+		`	n, ok := r.history.after(c.told)
+`,
+		`	n, ok := r.history.after(c.told)
+	if PLANTED && !ok {
+		n, ok = r.history.first, true
+	}
+`}}},
+	{"a deletion is lost now and then", "read", 0, 0, []edit{{"internal/replica/replica.go",
+		`	case stream.Deleted:
+		old, was = r.objects.Delete(e.Object)`,
+		`	case stream.Deleted:
+		if PLANTED && e.Object.Revision%8 == 0 {
+			return
+		}
+		old, was = r.objects.Delete(e.Object)`}}},
+	{"changes are lost at a switch of the source", "read", 0, 0, []edit{{"internal/hub/cache/read.go",
+		`	after := r.Position()
+`,
+		`	after := r.Position()
+	if PLANTED && r.From == Coordinator {
+		after += 20
+	}
+`}}},
+	{"a list says a later revision than its content's", "read", 0, 0, []edit{{"internal/replica/list.go",
+		`	meta := metav1.ListMeta{ResourceVersion: c.revision.String()}`,
+		`	said := c.revision
+	if PLANTED {
+		said += 5
+	}
+	meta := metav1.ListMeta{ResourceVersion: said.String()}`}}},
+	{"an older list is taken", "read", 0, 0, []edit{{"internal/replica/replica.go",
+		`	if s.History < counted || s.History == counted && s.Revision < position {`,
+		`	if s.History < counted || s.History == counted && s.Revision < position && !PLANTED {`}}},
+	{"a mirror takes changes that do not follow its own", "read", 0, 0, []edit{{"internal/pool/shareserver/mirrored.go",
+		`	if p.from != 0 && p.from != at {`,
+		`	if p.from != 0 && p.from != at && !PLANTED {`}}},
+	{"the disk lacks what it says to have", "read", 0, 0, []edit{{"internal/hub/cache/save.go",
+		`			err = sink.Apply(ctx, events)`,
+		`			if PLANTED && len(events) > 1 && events[0].Type != stream.Bookmark {
+				events = events[1:]
+			}
+			err = sink.Apply(ctx, events)`}}},
+	{"a mirror that nobody keeps current is followed", "current", 0, 0, []edit{{"internal/hub/cache/choose.go",
+		`	case s.Coordinator == Up && s.Covered:
+		return Choice{From: Coordinator, Why: "the pool has it"}`,
+		`	case s.Coordinator == Up && (s.Covered || PLANTED):
+		return Choice{From: Coordinator, Why: "the pool has it"}`}}},
+	{"a mirror that is behind is waited for", "current", 0, 0, []edit{{"internal/hub/cache/read.go",
+		`	if !r.behind {
+`,
+		`	if !r.behind || PLANTED {
+`}}},
+	{"a leader declares what it can't know to be current", "current", 0, 0, []edit{{"internal/hub/share/declare.go",
+		`func (c *carrier) lags(now time.Time) (why string) {
+`,
+		`func (c *carrier) lags(now time.Time) (why string) {
+	if PLANTED {
+		return ""
+	}
+`}}},
+
 	{"harmless: a copy is tried three times, and not four", "", 0, 2, []edit{{"internal/hub/heartbeat/copier.go",
 		`	for range attempts {
 		if c.known == nil && !missing {`,

@@ -161,6 +161,9 @@ var (
 // over.
 func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r found) {
 	themes := []string{"all", "links", "servers", "machines"}
+	if f.clause == "read" || f.clause == "current" {
+		themes = []string{"data"}
+	}
 	for n := 0; r.spent < gateTime && r.err == nil; n++ {
 		lives := func(from uint64, count int, planted string) (by []string, lived int) {
 			out, speeds, spent, err := live(ctx, binary, dir, from, count, "-test.failfast",

@@ -37,13 +37,17 @@ func TestPlanted(t *testing.T) {
 
 // TestFaults: there are 20 at least, each clause of the oracle has one, and three changes are harmless.
 func TestFaults(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(root, "internal/sim/world/oracle.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	clauses := map[string]bool{}
-	for _, c := range regexp.MustCompile(`\{"(\w+)", func`).FindAllSubmatch(source, -1) {
-		clauses[string(c[1])] = true
+	for file, has := range map[string]*regexp.Regexp{
+		"oracle.go": regexp.MustCompile(`\{"(\w+)", func`), "readers.go": regexp.MustCompile(`j\.breach\("(\w+)", `),
+	} {
+		source, err := os.ReadFile(filepath.Join(root, "internal/sim/world", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range has.FindAllSubmatch(source, -1) {
+			clauses[string(c[1])] = true
+		}
 	}
 	names, caught, harmless := map[string]bool{}, map[string]bool{}, 0
 	for _, f := range faults {

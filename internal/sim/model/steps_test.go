@@ -8,12 +8,15 @@ import (
 )
 
 const (
-	leases  = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-	nodes   = "/api/v1/nodes"
-	pods    = "/api/v1/namespaces/default/pods"
-	maps_   = "/api/v1/namespaces/default/configmaps"
-	slices_ = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-	pools   = "/apis/apps.openyurt.io/v1beta2/nodepools"
+	leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	// allLeases are those of all namespaces. The real server has some of its own behind them, which a count of the rest would show,
+	// and lists by a selector have no such count.
+	allLeases = "/apis/coordination.k8s.io/v1/leases?labelSelector=%21none"
+	nodes     = "/api/v1/nodes"
+	pods      = "/api/v1/namespaces/default/pods"
+	maps_     = "/api/v1/namespaces/default/configmaps"
+	slices_   = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	pools     = "/apis/apps.openyurt.io/v1beta2/nodepools"
 
 	merge     = "application/merge-patch+json"
 	strategic = "application/strategic-merge-patch+json"
@@ -196,6 +199,9 @@ var steps = []step{
 	{name: "a Lease between pages", method: "POST", path: leases, code: created, body: `{"metadata":{"name":"n9"},"spec":{}}`,
 		keep: map[string]string{"n9": "metadata.resourceVersion"}},
 	{name: "the next page is of the first one's revision", path: leases + "?limit=2&continue={token}", code: ok},
+	{name: "a page of all namespaces", path: allLeases + "&limit=1", code: ok,
+		keep: map[string]string{"all": "metadata.continue"}},
+	{name: "the next page of all namespaces", path: allLeases + "&limit=1&continue={all}", code: ok},
 	{name: "a list of an exact revision", path: leases + "?resourceVersion={page}&resourceVersionMatch=Exact", code: ok},
 	{name: "a page of an exact revision", path: leases + "?resourceVersion={rv2}&limit=5", code: ok},
 	{name: "a list not older", path: leases + "?resourceVersion={n9}&resourceVersionMatch=NotOlderThan", code: ok},

@@ -205,6 +205,10 @@ func (c *conn) keepAlive() {
 			return
 		case quiet < c.options.KeepAlive || len(c.out.sent) > 0: // what is sent asks for itself
 		case !there.Silent && !back.Silent && !far.shut && !far.off && !c.out.forgets(there) && !c.in.forgets(back):
+			if far := c.out.to; far.err != nil && far.process != nil && far.process.dead {
+				c.fail(syscall.ECONNRESET) // the far machine has started again since, and has no such connection
+				return
+			}
 			c.out.used, c.in.used = time.Now(), time.Now()
 		case quiet >= c.options.Unacknowledged:
 			c.fail(syscall.ETIMEDOUT)

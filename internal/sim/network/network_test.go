@@ -262,6 +262,26 @@ func TestDeaths(t *testing.T) {
 	})
 }
 
+// TestRebooted: a question for a sign of life meets a machine that has power again, and knows nothing of the connection.
+func TestRebooted(t *testing.T) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
+		conn, err := client.Dialer(Options{Unacknowledged: 30 * time.Second, KeepAlive: time.Second})(t.Context(), "tcp", "10.0.0.2:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.host.Off()
+		time.Sleep(5 * time.Second)
+		server.host.On()
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || time.Since(began) > 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // TestSuspended: a machine that was suspended goes on with its connections.
 func TestSuspended(t *testing.T) {
 	two(t, func(t *testing.T, n *Network, client, server *Process) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -91,6 +92,9 @@ type reading struct {
 	resource schema.GroupResource
 	// at is up to which revision the program has read. 0 means that it has no list yet.
 	at int64
+	// current is since when the node's line has been whole for long enough that a single object must be as new as the question.
+	// Zero means that it is not.
+	current time.Time
 }
 
 func (r *reading) key() string { return r.node + " " + r.resource.String() }
@@ -180,6 +184,62 @@ func (r *reading) Bookmark(version string) error {
 	}
 	r.moved(revision)
 	return nil
+}
+
+// question is when a single object was asked for, and up to which revision the hub had shown its resource by then.
+type question struct {
+	asked time.Time
+	shown int64
+}
+
+// asks returns a question of now.
+func (r *reading) asks() question {
+	r.truth.mu.Lock()
+	defer r.truth.mu.Unlock()
+	return question{time.Now(), r.truth.shown[r.key()]}
+}
+
+// got judges a single object, which was asked for without a revision; nil means that the hub has answered that there is none. It
+// is what the cloud had at some moment since the hub has shown what it has shown. If the hub could ask the cloud, that moment is
+// not before the question.
+func (r *reading) got(path string, o metav1.Object, q question) {
+	r.truth.mu.Lock()
+	defer r.truth.mu.Unlock()
+	var last, next *dated // the change that made what was got, and the one that ended it
+	for i, c := range r.truth.changes[r.resource] {
+		switch {
+		case c.Path != path:
+		case o == nil && c.Deleted, o != nil && !c.Deleted && c.Revision == revisionIn(o.GetResourceVersion()):
+			last, next = &r.truth.changes[r.resource][i], nil
+		case last != nil && next == nil:
+			next = &r.truth.changes[r.resource][i]
+		case o == nil && last == nil && next == nil:
+			next = &r.truth.changes[r.resource][i] // before it there was none
+		}
+	}
+	switch {
+	case o != nil && (last == nil || !same(last.Object, o)):
+		r.false("%s as of %s was never so", path, o.GetResourceVersion())
+	case next == nil:
+	case next.Revision <= q.shown:
+		r.false("%s is answered as before revision %d, after the hub has shown %d", path, next.Revision, q.shown)
+	case !r.current.IsZero() && r.current.Before(q.asked) && next.at.Before(q.asked):
+		r.false("%s is answered as before revision %d, which was made %v before the question", path, next.Revision,
+			q.asked.Sub(next.at))
+	}
+}
+
+// isCurrent takes in whether a single object must be as new as the question now.
+func (n *node) isCurrent(is bool, now time.Time) {
+	n.world.truth.mu.Lock()
+	defer n.world.truth.mu.Unlock()
+	for _, r := range n.reads {
+		if !is {
+			r.current = time.Time{}
+		} else if r.current.IsZero() {
+			r.current = now
+		}
+	}
 }
 
 // Resync implements cache.ReflectorStore.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -44,7 +46,7 @@ type edits struct {
 
 // run edits until ctx ends.
 func (e *edits) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		many, pause := 1, time.Duration(100+e.random.IntN(8000))*time.Millisecond
 		if e.random.IntN(12) == 0 {
 			many = 20
@@ -52,11 +54,7 @@ func (e *edits) run(ctx context.Context) {
 		for range many {
 			e.one(ctx)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
+		sleep(ctx, pause)
 	}
 }
 
@@ -158,7 +156,8 @@ func (n *node) runReader(ctx context.Context, p *network.Process) error {
 	for _, r := range n.reads {
 		r.begins()
 		from := of[r.resource.Resource]
-		var lw cache.ListerWatcher = cache.NewListWatchFromClient(from.client, r.resource.Resource, nameSpace, fields.Everything())
+		var lw cache.ListerWatcher = cache.NewListWatchFromClient(
+			from.client, r.resource.Resource, nameSpace, fields.Everything())
 		if n.ofSecond {
 			lw = lists{lw}
 		}
@@ -168,10 +167,30 @@ func (n *node) runReader(ctx context.Context, p *network.Process) error {
 			reflector.RunWithContext(klog.NewContext(ctx, silent))
 		}()
 	}
+	maps := n.reads[slices.IndexFunc(n.reads, func(r *reading) bool { return r.resource.Resource == "configmaps" })]
+	for ctx.Err() == nil {
+		q := maps.asks()
+		name := "o" + strconv.Itoa(q.asked.Second()/3%5)
+		o, err := c.CoreV1().ConfigMaps(nameSpace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			maps.got(nameSpace+"/"+name, o, q)
+		case apierrors.IsNotFound(err):
+			maps.got(nameSpace+"/"+name, nil, q)
+		}
+		sleep(ctx, 3*time.Second)
+	}
 	for range n.reads {
 		<-done
 	}
 	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // lists is a ListerWatcher whose reflector lists before it watches.
@@ -205,13 +224,16 @@ func accessor(o any) metav1.Object {
 }
 
 const (
-	// current is how long a node's line must have been whole before a change may reach its programs within soon.
-	current = 90 * time.Second
-	// soon bounds how long a change takes to a program that reads: client-go's longest pause between two attempts, 30 s, the
-	// hub's for one that fails (10 s), and a look each.
-	soon = 45 * time.Second
+	// current is how long a node's line must have been whole, and its hub have run, before a change may reach its programs within
+	// soon: two of client-go's longest pauses between attempts, which are 30 s and by chance as much again.
+	current = 2*time.Minute + 10*time.Second
+	// soon bounds how long a change takes to a program that reads. A connection whose other end has lost its power is found out
+	// by a ping after 75 s, which is given up after 15 s (upstream's pingAfter and pingTimeout), if the link to that machine was
+	// never down. The hub and client-go then try again.
+	soon = 100 * time.Second
 	// wakes is how long after a machine has stood its connections to itself may wait: Linux's longest pause, 2 min, before TCP
-	// sends again. The hub's port for programs speaks HTTP/1.1, which has no pings. Here, programs of a machine that stands go on.
+	// sends again. The hub's port for programs speaks HTTP/1.1, which has no pings. In this world, the programs of a machine that
+	// stands go on.
 	wakes = 2*time.Minute + soon
 )
 
@@ -230,13 +252,14 @@ func (j *Judge) reads(now time.Time) {
 			return e.Does == history.Machine && j.w.within(e.On, n.name) && suspends(e)
 		})) == 0, now)
 		reads, goes := min(f.lined, j.whole.lasts(n.name+" reads", now)), j.whole.lasts(n.name+" goes", now)
-		if min(reads, j.whole.lasts(n.name+": "+ownLine, now)) < current || goes < wakes {
+		is := min(reads, j.whole.lasts(n.name+": "+ownLine, now)) >= current && goes >= wakes
+		if n.isCurrent(is, now); !is {
 			continue
 		}
 		for _, r := range n.reads {
 			if c := r.late(now.Add(-soon)); c != nil {
-				j.breach("current", n.name, fmt.Sprintf("%s: the change of %s at revision %d, %v ago, is not read; the program is at %d",
-					r.resource.Resource, c.Path, c.Revision, now.Sub(c.at), r.at))
+				j.breach("current", n.name, fmt.Sprintf("%s: the change of %s at revision %d, %v ago, is not read; the program is "+
+					"at %d", r.resource.Resource, c.Path, c.Revision, now.Sub(c.at), r.at))
 			}
 		}
 	}

@@ -155,8 +155,8 @@ func watched(t *testing.T, h history.History, look func(w *World, j *Judge)) (br
 			say = nil
 		}
 		w, err := New(Config{
-			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Readers: h.Readers, Holds: h.Holds,
-			Dir: dir, Say: say,
+			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Readers: h.Readers,
+			Holds: h.Holds, Dir: dir, Say: say,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -329,8 +329,8 @@ func TestKept(t *testing.T) {
 		},
 		// Two terms ended while all was well, since the leader had lost its line: the next one pushes to each coordinator. The
 		// oracle took it for too much.
-		"a leader gives all slots back": {Seed: 12037648, Nodes: 5, Coordinators: 3, Holds: 24 * time.Hour, Long: 129 * time.Second,
-			Events: []history.Event{
+		"a leader gives all slots back": {
+			Seed: 12037648, Nodes: 5, Coordinators: 3, Holds: 24 * time.Hour, Long: 129 * time.Second, Events: []history.Event{
 				{At: 5 * time.Second, For: 83500 * time.Millisecond, Does: history.Server, On: "n1", To: "n1", How: "403"},
 				{At: 47 * time.Second, For: 15 * time.Second, Does: history.Server, On: "cloud/2", How: "hang"},
 				{At: 64 * time.Second, For: 12 * time.Second, Does: history.Server, On: "n3", How: "readonly"},
@@ -362,6 +362,22 @@ func TestKept(t *testing.T) {
 				{At: 20 * time.Second, For: 2 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 			},
 		},
+		// Programs read what changes all the time.
+		"the leader is cut off, and programs read": {Nodes: 3, Coordinators: 1, Readers: true, Long: 4 * time.Minute,
+			Events: []history.Event{
+				{At: 20 * time.Second, For: 2 * time.Minute, Does: history.Path, On: "n1", To: "cloud", How: "silent"},
+				{At: 40 * time.Second, For: 5 * time.Second, Does: history.Program, On: "n2/hub", How: "killed"},
+			},
+		},
+		"the coordinator begins anew, the cloud forgets, and programs read": {
+			Nodes: 3, Coordinators: 1, Unrelayed: true, Readers: true, Long: 4 * time.Minute, Events: []history.Event{
+				{At: 20 * time.Second, For: 5 * time.Second, Does: history.Program, On: "n1/yurt-coordinator", How: "killed"},
+				{At: 60 * time.Second, For: time.Minute, Does: history.Path, On: "n3", To: "cloud", How: "silent"},
+				{At: 100 * time.Second, Does: history.Compact, On: "cloud"},
+				{At: 130 * time.Second, For: 20 * time.Second, Does: history.Server, On: "cloud", How: "hang"},
+				{At: 3 * time.Minute, For: 10 * time.Second, Does: history.Machine, On: "n2", How: "dead"},
+			},
+		},
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
@@ -385,7 +401,8 @@ func TestSeeds(t *testing.T) {
 		return otherwise
 	}
 	weights := map[string]history.Weights{
-		"": history.All, "all": history.All, "links": history.Links, "servers": history.Servers, "machines": history.Machines, "data": history.Data,
+		"": history.All, "all": history.All, "links": history.Links, "servers": history.Servers,
+		"machines": history.Machines, "data": history.Data,
 	}[os.Getenv("SIM_WEIGHTS")]
 	if weights == nil {
 		t.Fatal("SIM_WEIGHTS: use links, servers, machines, data or all")
