@@ -67,7 +67,7 @@ quick: yurtlab ## check a change of pages, examples or the chart: a few minutes,
 HELD_TO_PAGES = ./internal/pages ./internal/plugin ./internal/hub/join
 
 .PHONY: unit
-unit: setup $(GOVULNCHECK) ## unit tests, with the race detector where there are goroutines or locks
+unit: setup $(GOVULNCHECK) ## unit tests, with the race detector where goroutines are started
 	export $(TOOLS_OF_TESTS); CGO_ENABLED=1 go test -race $(TEST) $(filter-out $(WITHOUT_RACE),$(UNIT))
 	export $(TOOLS_OF_TESTS); $(STATIC) go test $(TEST) $(filter-out $(SIMULATION),$(WITHOUT_RACE))
 	cd apis && $(STATIC) go test $(TEST) ./...
@@ -82,12 +82,14 @@ TOOLS_OF_TESTS = KUBEBUILDER_ASSETS=$$($(YURTLAB) build --print kubernetes) HELM
 
 UNIT = $(shell go list ./...)
 LAB_UNIT = $(shell go -C lab list ./... | grep -v /e2e$$)
-# Packages without goroutines and locks: pages, charts, what makes releases, and what only computes. Those whose tests have a
-# kube-apiserver in them, which takes ten minutes to compile with the race detector; `make e2e` has it in that program. And the
-# simulation, which takes six times as long with it: it runs on one processor, and what it runs has races looked for in its own tests.
+# Packages that start no goroutine: pages, charts, what makes releases, what only computes, and each controller; that of
+# internal/cloud runs all of them together, with the race detector. Those whose tests have a kube-apiserver in them, which takes ten
+# minutes to compile with the race detector; `make e2e` has it in that program. And the simulation, which takes six times as long with
+# it: it runs on one processor, and what it runs has races looked for in its own tests.
 WITHOUT_RACE = $(shell go list . ./deploy/... ./hack/... ./cmd/yurt-coordinator ./internal/pool ./internal/pool/apiserver \
-    ./internal/{doubt,edge,logs,oci,pages,release,signed} ./internal/version/... ./internal/hub/bypass ./internal/stream/edit \
-    ./internal/cloud/{certs,control,precedence,roll} ./internal/sim/...)
+    ./internal/{doubt,edge,logs,oci,pages,release,signed} ./internal/version/... ./internal/hub/{bypass,join} ./internal/stream/edit \
+    ./internal/cloud/{appset,approve,autonomy,certs,control,coordinator,fleet,forwarding,heartbeat,nodepool,operators,poolcut} \
+    ./internal/cloud/{precedence,roll,settings,upgrades} ./internal/sim/...)
 # So does the hollow kubelet, which is Kubernetes' kubelet; what is ours in it is in packages below it.
 LAB_WITHOUT_RACE = $(shell go -C lab list ./build ./e2e/panels ./hollow ./image ./line)
 
