@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"yurtcoordinator/internal/pages"
@@ -27,7 +28,10 @@ var (
 )
 
 // failures are the ends of failed scenarios, to be repeated at the very end: of a long log often only that is kept.
-var failures []string
+var (
+	failures   []string
+	failuresMu sync.Mutex
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -38,14 +42,18 @@ func TestMain(m *testing.M) {
 }
 
 // TestScenarios runs end-to-end scenarios with the yurtlab that `make setup` has built, as a user would. Without
-// -scenarios there is nothing to run: they take minutes, and `go test ./...` is for unit tests.
+// -scenarios there is nothing to run: they take minutes, and `go test ./...` is for unit tests. As many run side by side as
+// -parallel says: each has a lab of its own, and mostly waits.
 func TestScenarios(t *testing.T) {
 	for _, s := range selected(t) {
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			transcript, err := runScenario(t.Context(), s)
 			t.Logf("transcript:\n%s", transcript)
 			if err != nil {
 				t.Error(err)
+				failuresMu.Lock()
+				defer failuresMu.Unlock()
 				failures = append(failures, fmt.Sprintf("%s failed: %v; the end of its transcript:\n%s", s.Name, err,
 					lastLines(transcript, 25)))
 			}
