@@ -22,8 +22,8 @@ import (
 )
 
 // applyManifests gives the cloud the objects that an installation would: the rights of the controller and of each pool's
-// leader, and the rights that any cluster gives its nodes. It leaves out what an installed lab makes by itself. It does not
-// change objects that already exist because the cloud was powered on again.
+// leader, and the rights that any cluster gives its nodes. In an installed lab it leaves out the rights that the chart and the
+// controller make. Objects that are there already, as after the cloud was powered off and on, stay as they are.
 func (l *Lab) applyManifests(ctx context.Context) error {
 	objects, err := l.systemRights()
 	if err != nil {

@@ -21,8 +21,8 @@ type Newcomers struct {
 	owner   func(net.Conn) string
 }
 
-// NewNewcomers returns a listener that keeps as many newcomers as most says. It calls refused for each newcomer that it closes;
-// nil means that nothing is called. refused must not block.
+// NewNewcomers returns a listener that keeps at most the given number of newcomers. It calls refused for each one that it
+// closes; nil means that nothing is called. refused must not block.
 func NewNewcomers(l net.Listener, most int, refused func(from netip.AddrPort, why Reason, err error)) *Newcomers {
 	if refused == nil {
 		refused = func(netip.AddrPort, Reason, error) {}

@@ -11,8 +11,8 @@ import (
 // first line has everything that the hub asked for; each later one has the changes since.
 const PathState = "/state/v1"
 
-// QueryPresence, a parameter of PathState, also asks for nodes (NodesOnly), or for nodes and Pods (NodesAndPods). A hub trusts
-// only its home about Pods.
+// QueryPresence is a parameter of PathState. With it the answer also says which nodes are silent (NodesOnly), or that and which
+// Pods there are (NodesAndPods). A hub asks for Pods only at its home, the one coordinator that it works with.
 const (
 	QueryPresence = "presence"
 	NodesOnly     = "nodes"

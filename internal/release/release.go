@@ -27,9 +27,9 @@ const (
 // Nowhere is the registry in images' names while nobody has said where they go.
 const Nowhere = "registry.example.org"
 
-// layoutsDir is the directory in a release with everything that a registry gets. NamesFile has a line for each part: its
-// directory there, and its name in the registry. Signatures come first, because nobody is to trust anything in the registry
-// that has no signature yet.
+// layoutsDir is the directory of a release with everything to push to a registry. NamesFile, in it, has a line for each thing
+// to push: its directory in layoutsDir, and its name in the registry. They are pushed in that order. Signatures come first, so
+// that nothing is ever in the registry without its signature.
 const (
 	layoutsDir = "layouts"
 	NamesFile  = "names"

@@ -190,8 +190,8 @@ func (s stage) replaced(dir string) (path string, remove func(), err error) {
 	return path, remove, nil
 }
 
-// run runs the go command and returns its standard output. It calls line, which may be nil, with each line of standard error. A
-// failure's error contains the last of these lines.
+// run runs the go command and returns its standard output. It calls line, which may be nil, with each line of standard error.
+// If the command fails, the error contains the last lines of standard error, and advice if we have any.
 func (g *goTool) run(ctx context.Context, dir string, s stage, line func(string), args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTimeout, fmt.Errorf("not done after %s", buildTimeout))
 	defer cancel()

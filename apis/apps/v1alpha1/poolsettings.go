@@ -59,7 +59,7 @@ type PoolSettingsSpec struct {
 	// hub has the settings of the pools' hubs (yurthub). A node's own setting, by a flag or in its file, overrides the one
 	// here.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.ownSecrets) || !self.ownSecrets || !has(self.ownObjects) || self.ownObjects",message="ownSecrets takes ownObjects: Secrets are brought for the Pods that are"
+	// +kubebuilder:validation:XValidation:rule="!has(self.ownSecrets) || !self.ownSecrets || !has(self.ownObjects) || self.ownObjects",message="ownSecrets needs ownObjects: hubs send only Secrets of Pods that they send, too"
 	Hub hub.HubSettings `json:"hub,omitempty"`
 
 	// coordinator says how the pools' coordinators run, and whether a pool gets one. A change reaches a tenth of the

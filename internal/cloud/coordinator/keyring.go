@@ -35,8 +35,9 @@ type former struct {
 	Ends time.Time
 }
 
-// turn returns the new keyring, and when to look again. The text says why a new certificate must be requested; empty means that
-// none must be.
+// turn brings the keyring up to the time now: it drops what has expired, and shows the successor once its time has come. If
+// rekey differs from k.Rekey, it drops all keys. why says why a new certificate must be requested; empty means that none is
+// needed. again is when to call turn again.
 func (k keyring) turn(user, rekey string, now time.Time) (_ keyring, why string, again time.Time) {
 	if k.Rekey != rekey {
 		return keyring{Rekey: rekey}, "the key is to be replaced", now

@@ -252,7 +252,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		"no kind of link":     {func(s *v1alpha1.PoolSettings) { s.Spec.Hub.LinkProfile = "cheap" }, "Unsupported value"},
 		"Secrets of no Pods": {func(s *v1alpha1.PoolSettings) {
 			s.Spec.Hub.OwnSecrets, s.Spec.Hub.OwnObjects = &yes, &no
-		}, "ownSecrets takes"},
+		}, "ownSecrets needs"},
 		"all of a coordinator": {func(s *v1alpha1.PoolSettings) { s.Spec.Coordinator = allOfACoordinator() }, ""},
 		"a flag of the workload": {runs(func(c *v1alpha1.CoordinatorSettings) {
 			c.ExtraArgs = []string{"--data-dir=/x"}

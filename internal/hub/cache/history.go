@@ -37,9 +37,9 @@ const (
 
 // Prover asks the cloud for one object of a collection. remote.Source is one.
 type Prover interface {
-	// Look returns the cloud's revision and the object's. If at is 0, the object's revision is the present one; otherwise it is
-	// the one that the object had as of at. The zero key asks for any object of the collection. object is 0 if there is no such
-	// object. Look fails with stream.ErrExpired if the cloud has forgotten the revision at.
+	// Look returns the cloud's current revision, and the revision of one object; 0 means that there is no such object. If at is
+	// not 0, the object's revision is that of its state at the revision at, and Look fails with stream.ErrExpired if the cloud
+	// no longer remembers that. The zero key means the first object of the collection.
 	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
 }
 

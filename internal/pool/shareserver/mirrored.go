@@ -287,8 +287,9 @@ func (m *mirrored) goesBack(p *pushed) bool {
 	})
 }
 
-// difference returns what a full stream changes. It keeps objects whose revision is already in the replica, unless anew says that
-// the push replaces everything. Objects that the stream lacks are removed.
+// difference returns what must be written and removed so that the mirror equals a full stream. It leaves out objects that the
+// replica has at the same revision, unless anew is true or the type of the objects has changed. It removes objects that the
+// stream lacks.
 func (m *mirrored) difference(
 	ctx context.Context, p *pushed, anew bool,
 ) (put []stream.Object, remove []stream.Key, err error) {

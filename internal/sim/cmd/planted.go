@@ -19,9 +19,9 @@ import (
 // cores for 2 minutes.
 const gateTime = 4 * time.Minute
 
-// plantedBatch is how many histories of one theme a process lets happen, before the next process takes another theme.
-// plantedNodes is how many nodes their pools have, unless the fault needs more. Small pools cost less, and more of what happens
-// is about a node that matters.
+// plantedBatch is how many histories of one theme a process runs; then the next process runs another theme. plantedNodes is how
+// many nodes their pools have, unless the fault needs more. A small pool costs less, and an event in it more often hits the
+// node that shows the fault.
 const plantedBatch, plantedNodes = 4, 3
 
 // planted is the source that an overlay adds to each package with a fault.

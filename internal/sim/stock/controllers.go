@@ -87,11 +87,12 @@ func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	return nil
 }
 
-// prompt makes those requests urgent that kube-controller-manager sends while it holds a mutex for which others wait, as its
-// queue of nodes to taint does. A goroutine of a bubble that waits for a mutex stops the bubble's time, so nothing that the
-// request waits for would ever happen. client-go must not wait for Retry-After either, nor after a conflict: so a read must not
-// come from a cache that may be late. A real kube-controller-manager whose requests hang exits after ten seconds, because it
-// does not renew its lock; here, that is a restart.
+// prompt is for requests that kube-controller-manager sends while it holds a mutex; its queue of nodes to taint does that. If
+// other goroutines wait for that mutex, time in the bubble stands still, so a request that waits for time to pass never ends.
+// prompt therefore makes such requests urgent (model.WithUrgency). It also removes what would make client-go wait: Retry-After,
+// and resourceVersion, because a read from a late cache leads to a conflict, and that to a pause. A real
+// kube-controller-manager whose requests hang exits after ten seconds, because it does not renew its lock. Here, the world
+// restarts it.
 type prompt struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

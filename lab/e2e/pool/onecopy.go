@@ -278,8 +278,8 @@ func startPool(t *kit.T, shared []kit.Collection) {
 // Without this wait the measured traffic would include each change of a Node, 6 KB that its kubelet gets and the pool does not
 // share. Nodes without kubelets need no wait.
 //
-// A kubelet reports that it is Ready when it sees that the cloud thinks otherwise. First its watch of its own Node must be
-// back, which client-go tries every 30 to 60 s after as long a silence. The report follows up to 10 s later.
+// A kubelet reports that it is Ready when it sees that the cloud thinks otherwise. For that it must first watch its own Node
+// again. After a long time without an answer, client-go tries that only every 30 to 60 s. The report follows up to 10 s later.
 func heardAgain(t *kit.T) {
 	if t.Config.NoKubelet {
 		return
