@@ -19,6 +19,7 @@ type conn struct {
 	in, out     *half
 	options     Options
 	err         error // it is over for whoever has it
+	drops       bool  // Close drops what has not arrived
 	read, write deadline
 }
 
@@ -310,8 +311,8 @@ func (c *conn) Close() error {
 	if c.err != nil {
 		return nil
 	}
-	if len(c.in.in) > 0 {
-		c.out.reset() // as Linux does where bytes were not read
+	if len(c.in.in) > 0 || c.drops {
+		c.out.reset() // as Linux does where bytes were not read, too
 		c.fail(net.ErrClosed)
 		return nil
 	}
@@ -322,17 +323,13 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Abort ends the connection at once, and drops the bytes that have not arrived.
-func (c *conn) Abort() {
+// SetLinger is as the method of *net.TCPConn: with 0 seconds, Close drops what has not arrived, and resets the connection.
+func (c *conn) SetLinger(sec int) error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
-	c.out.reset()
-	c.fail(net.ErrClosed)
+	c.drops = sec == 0
+	return nil
 }
-
-// SetLinger has the signature of the method of *net.TCPConn, with which 0 seconds make Close drop what has not arrived. Here it
-// does nothing.
-func (c *conn) SetLinger(int) error { return nil }
 
 // LocalAddr implements net.Conn.
 func (c *conn) LocalAddr() net.Addr { return c.local }

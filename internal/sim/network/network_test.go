@@ -262,6 +262,24 @@ func TestDeaths(t *testing.T) {
 	})
 }
 
+// TestDropped: Close drops what has not arrived if the owner wants it to, and resets the connection.
+func TestDropped(t *testing.T) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
+		conn := dial(t, client)
+		both(n, Path{Delay: time.Second})
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(conn.(interface{ SetLinger(sec int) error }).SetLinger(0), conn.Close()); err != nil {
+			t.Error(err)
+		}
+		if open := client.Conns(); open != 0 {
+			t.Errorf("%d connections still send", open)
+		}
+		both(n, Path{})
+	})
+}
+
 // TestRebooted: a question for a sign of life meets a machine that has power again, and knows nothing of the connection.
 func TestRebooted(t *testing.T) {
 	two(t, func(t *testing.T, n *Network, client, server *Process) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/sim/history"
@@ -376,6 +377,7 @@ func (w *World) faults(name string) {
 			f.Refuse = apierrors.NewInternalError(fmt.Errorf("etcdserver: no leader"))
 		case "503":
 			unavailable := apierrors.NewServiceUnavailable("not ready")
+			unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(e.Much)}
 			f.Refuse = unavailable
 		}
 		all = append(all, f)

@@ -164,7 +164,7 @@ func watched(t *testing.T, h history.History, look func(w *World, j *Judge)) (br
 		time.Sleep(ready)
 		j := w.NewJudge()
 		rest := recovery
-		if h.Readers {
+		if h.Readers && slices.ContainsFunc(h.Events, suspends) {
 			rest += wakes
 		}
 		w.Live(h, rest, func() {
