@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -82,11 +84,34 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 }
 
-// Run sends waiting Events to the cloud until ctx ends, and then returns nil.
+// Run sends waiting Events to the cloud, and forgets what kubelet has said in a cut that is over, until ctx ends. Then it returns
+// nil.
 func (t *Taker) Run(ctx context.Context) error {
 	t.events.restore()
+	var forgets sync.WaitGroup
+	forgets.Go(func() { t.forget(ctx) })
 	t.sendEvents(ctx)
+	forgets.Wait()
 	return nil
+}
+
+// forget drops the statuses of each cut once it is over, whether or not there is a coordinator to show them to: in the next
+// cut they would count as its own.
+func (t *Taker) forget(ctx context.Context) {
+	for {
+		select {
+		case <-t.statuses.some:
+		case <-ctx.Done():
+			return
+		}
+		for over := false; !over; {
+			if run.Pause(ctx, settling) != nil {
+				return
+			}
+			over = !t.Cut(t.config.Ends.Running())
+		}
+		t.statuses.addTo(nil, nil, false)
+	}
 }
 
 // Cut reports whether the cloud is not known to answer, or was not until a moment ago. As long as it is true, the hub shows

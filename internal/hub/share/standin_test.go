@@ -113,6 +113,32 @@ func TestWhatKubeletSaysInACut(t *testing.T) {
 	})
 }
 
+// TestACutIsForgotten: without a coordinator that asks for it, too, what kubelet has said in a cut ends with that cut.
+func TestACutIsForgotten(t *testing.T) {
+	bubble(t, func(w *takerWorld) {
+		w.settleWithUID()
+		w.link.Set(link.Down)
+		w.cut()
+		w.cloudLink.Set(link.Down)
+		says := func(restarts int) {
+			t.Helper()
+			w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(restarts), "application/json"), http.StatusOK, nil)
+		}
+		says(1)
+		time.Sleep(10 * settling)
+		says(2)
+		time.Sleep(settling / 2)
+		if got := len(w.taker.Said()); got != 1 {
+			t.Errorf("in the cut, %d statuses are there", got)
+		}
+		w.heal()
+		time.Sleep(3 * settling)
+		if got := len(w.taker.Said()); got != 0 {
+			t.Errorf("after the cut, %d statuses are left", got)
+		}
+	})
+}
+
 func TestWhatIsNotTaken(t *testing.T) {
 	bubble(t, func(w *takerWorld) {
 		w.settleWithUID()
