@@ -122,7 +122,8 @@ func TestACutIsForgotten(t *testing.T) {
 		w.cloudLink.Set(link.Down)
 		says := func(restarts int) {
 			t.Helper()
-			w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(restarts), "application/json"), http.StatusOK, nil)
+			response := w.sends(http.MethodPatch, podStatus, strategic, restarted(restarts), "application/json")
+			w.answers(response, http.StatusOK, nil)
 		}
 		says(1)
 		time.Sleep(10 * settling)

@@ -33,7 +33,7 @@ func main() {
 	pflag.Uint64Var(&e.next, "seed", 0, "the first seed")
 	pflag.IntVar(&e.nodes, "nodes", 5, "nodes of the pool, 3 to 8")
 	pflag.IntVar(&e.coordinators, "coordinators", 1, "coordinators of the pool, 0 to 3")
-	pflag.StringVar(&e.weights, "weights", "all", "what happens most: links, servers, machines, all, or data for what programs read")
+	pflag.StringVar(&e.weights, "weights", "all", "what happens most: links, servers, machines, all, or data (programs read)")
 	pflag.IntVar(&e.processes, "procs", 2, "simulations at a time")
 	pflag.IntVar(&e.shrink, "shrink", 60, "how often a history that breaks may be tried again to make it smaller")
 	planted := pflag.Bool("planted", false, "look for planted faults instead, to see whether the simulation can find them")

@@ -9,8 +9,8 @@ import (
 
 const (
 	leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-	// allLeases are those of all namespaces. The real server has some of its own behind them, which a count of the rest would show,
-	// and lists by a selector have no such count.
+	// allLeases are those of all namespaces. The real server has some of its own behind them, which a count of the rest would
+	// show. Lists by a selector have no such count.
 	allLeases = "/apis/coordination.k8s.io/v1/leases?labelSelector=%21none"
 	nodes     = "/api/v1/nodes"
 	pods      = "/api/v1/namespaces/default/pods"

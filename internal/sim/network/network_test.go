@@ -283,7 +283,8 @@ func TestDropped(t *testing.T) {
 // TestRebooted: a question for a sign of life meets a machine that has power again, and knows nothing of the connection.
 func TestRebooted(t *testing.T) {
 	two(t, func(t *testing.T, n *Network, client, server *Process) {
-		conn, err := client.Dialer(Options{Unacknowledged: 30 * time.Second, KeepAlive: time.Second})(t.Context(), "tcp", "10.0.0.2:80")
+		dials := client.Dialer(Options{Unacknowledged: 30 * time.Second, KeepAlive: time.Second})
+		conn, err := dials(t.Context(), "tcp", "10.0.0.2:80")
 		if err != nil {
 			t.Fatal(err)
 		}

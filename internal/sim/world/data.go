@@ -253,13 +253,11 @@ func (r *reading) late(before time.Time) *dated {
 	if len(all) == 0 {
 		return nil
 	}
-	for _, c := range r.truth.between(r.resource, r.at, all[len(all)-1].Revision) {
-		if c.at.Before(before) {
-			return &c
-		}
-		break
+	unread := r.truth.between(r.resource, r.at, all[len(all)-1].Revision)
+	if len(unread) == 0 || !unread[0].at.Before(before) {
+		return nil
 	}
-	return nil
+	return &unread[0]
 }
 
 // same reports whether two objects have the same content. Lists leave an object's type out.

@@ -258,8 +258,8 @@ func (j *Judge) reads(now time.Time) {
 		}
 		for _, r := range n.reads {
 			if c := r.late(now.Add(-soon)); c != nil {
-				j.breach("current", n.name, fmt.Sprintf("%s: the change of %s at revision %d, %v ago, is not read; the program is "+
-					"at %d", r.resource.Resource, c.Path, c.Revision, now.Sub(c.at), r.at))
+				j.breach("current", n.name, fmt.Sprintf("%s: the change of %s at revision %d, %v ago, is not read; the program "+
+					"is at %d", r.resource.Resource, c.Path, c.Revision, now.Sub(c.at), r.at))
 			}
 		}
 	}
