@@ -321,9 +321,14 @@ var faults = []fault{
 	{"an older list is taken", "read", 0, 0, []edit{{"internal/replica/replica.go",
 		`	if s.History < counted || s.History == counted && s.Revision < position {`,
 		`	if s.History < counted || s.History == counted && s.Revision < position && !PLANTED {`}}},
-	{"a mirror takes changes that do not follow its own", "read", 0, 0, []edit{{"internal/pool/shareserver/mirrored.go",
-		`	if p.from != 0 && p.from != at {`,
-		`	if p.from != 0 && p.from != at && !PLANTED {`}}},
+	{"a watch that resumes loses the first change", "read", 0, 0, []edit{{"internal/replica/watch.go",
+		`	n, ok := r.history.after(after)
+`,
+		`	n, ok := r.history.after(after)
+	if PLANTED && ok && n < r.history.next {
+		n++
+	}
+`}}},
 	{"the disk lacks what it says to have", "read", 0, 0, []edit{{"internal/hub/cache/save.go",
 		`			err = sink.Apply(ctx, events)`,
 		`			if PLANTED && len(events) > 1 && events[0].Type != stream.Bookmark {
