@@ -59,6 +59,29 @@ func TestACallersBudget(t *testing.T) {
 	})
 }
 
+// What was too large for a caller may fit later.
+func TestWhatWasTooLargeIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *setWorld) {
+		w.client = "sa 1"
+		w.has(of(w.client, inA), 9, large(guestBytes))
+		want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
+		time.Sleep(2*tidyEvery + time.Second)
+		w.nothing()
+		want(t, w.get(listOfA), http.StatusOK, "the cloud's own")
+		w.passedOn()
+		w.has(of(w.client, inA), 12, setObject("x", 12))
+		time.Sleep(passOnFor - time.Minute)
+		want(t, w.get(listOfA), http.StatusOK, "the cloud's own")
+		w.passedOn()
+		time.Sleep(time.Minute)
+		want(t, w.get(listOfA), http.StatusOK, `"at":"12"`)
+		w.nothing()
+		if len(w.guests()) != 1 {
+			t.Errorf("%+v are followed", w.guests())
+		}
+	})
+}
+
 // A caller who asks for 200 MB is answered by the cloud; nothing of it is in memory.
 func TestACallerWhoAsksForTooMuch(t *testing.T) {
 	const objects, each = 200, 1 << 20

@@ -102,6 +102,9 @@ func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 		f = &underWay{value: &live.Value[bool]{}}
 		c.fills[r] = f
 		c.fillLocked(c.ends.Running())
+		if f.value.Get() {
+			c.fading.Reset(coverFresh) // the leader may be silent from now on
+		}
 	}
 	return f.value
 }
@@ -126,8 +129,11 @@ func (c *Coverage) fillLocked(now time.Time) {
 // Run follows the declarations at one coordinator, as lead.State.Declared shows them, until ctx ends, and returns nil.
 // Afterwards nothing is covered. Only one Run may be active at a time.
 func (c *Coverage) Run(ctx context.Context, at *live.Value[lead.Sighting]) error {
-	c.fading = time.AfterFunc(coverFresh, c.fade)
-	defer c.fading.Stop()
+	fading := time.AfterFunc(coverFresh, c.fade)
+	defer fading.Stop()
+	c.mu.Lock()
+	c.fading = fading
+	c.mu.Unlock()
 	defer c.forget()
 	for first := true; ; first = false {
 		seen, changed := at.Watch()

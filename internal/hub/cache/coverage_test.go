@@ -245,3 +245,21 @@ func TestWhatTheLeaderReadsIsKnown(t *testing.T) {
 		d.want(t, false)
 	})
 }
+
+// A resource that nobody asked about while the leader declared it is not being read for ever.
+func TestWhoAsksLateLearnsThatTheLeaderIsSilent(t *testing.T) {
+	atDesk(t, func(t *testing.T, d *desk) {
+		now, leader := metav1.NowMicro(), "n2"
+		d.server.Edit(edge.NamespaceSystem, edge.LeaseInformerSync, func(l *coordinationv1.Lease) {
+			l.Spec.HolderIdentity, l.Spec.RenewTime = &leader, &now
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationAppliedRevisions, "{}")
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationFilling, `{"endpoints":3}`)
+		})
+		d.pass(2 * coverFresh) // the leader has died
+		filling := d.coverage.Filling(schema.GroupResource{Resource: "endpoints"})
+		d.pass(fillFresh + coverFresh)
+		if filling.Get() {
+			t.Error("a leader that has been silent for a minute is reading it")
+		}
+	})
+}

@@ -117,4 +117,81 @@
 //
 // Disk is the hub's store across restarts: a directory, or memory for a hub without one. It knows when to write everything at
 // once, by which clock unread content ages, and which key encrypts secret content.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - FeedStatus.Live: entered when a watch opens; ends when it ends, or when another source is chosen. (TestStories)
+//   - FeedStatus.Fresh: entered when a list is applied, or when a resumed watch has caught up; ends when no stream is open and an
+//     API server refuses the next one, or the history's question. (TestFreshEndsWithTheStream, TestFreshEndsWithARefusedQuestion)
+//   - FeedStatus.Failing: entered when the cloud gives no answer to the feed, or to the history's question; ends when it answers
+//     either, or when the link is down. (TestFailingIsWhenTheCloudHasNoAnswer, TestFailingEndsWithTheHistorysAnswer)
+//   - FeedStatus.Refused: entered when an attempt fails; ends when a stream opens, or when the next attempt ends otherwise.
+//     (TestDeniedIsTriedSlowlyAndSaid)
+//   - FeedStatus.Denied: entered when an attempt is denied; ends when a stream opens, or when the next attempt ends otherwise.
+//     (TestDeniedIsTriedSlowlyAndSaid)
+//   - FeedStatus.Stranger: entered when an attempt gets 401; ends when a stream opens, or when the next attempt ends otherwise.
+//     (TestWhoIsNotKnownIsNotDenied)
+//   - HistoryState.Sure: entered when the cloud has proven the witness, or when there is none; ends when the link is lost, a
+//     stream breaks, or content from elsewhere is to be resumed. (TestOneQuestionAfterEachLoss)
+//   - HistoryState.Failing: entered when the question about the witness gets no answer; ends when it gets one, or when Sure is
+//     lost anew. (TestWhatCameFromElsewhereIsProvenFirst)
+//   - HistoryState.Refused: entered when an API server refuses the question; ends when it answers otherwise, or when Sure is lost
+//     anew. (TestFreshEndsWithARefusedQuestion)
+//   - HistoryState.Floor: entered when the cloud has forgotten the revision that would prove the witness; ends when a feed has
+//     listed the cloud, for that feed, and for all with a later history. (TestAListBelowTheFloorIsListedOnce,
+//     TestWhatTheCloudForgotIsUnknown)
+//   - past.notBefore: entered when an attempt fails; ends when backoffMax is over at the latest, when a list is applied, or when
+//     the link comes up. (TestFreshEndsWithTheStream)
+//   - past.prompt: entered when the cloud denies an attempt; ends when promptPause is over for a feed that somebody waits for;
+//     others wait for deniedPause. (TestWhoIsWaitedForAsksAgainSoonAfterADenial)
+//   - past.doubted: entered when a list would remove most of the objects, or goes back; ends when the pause of its doubt.Policy
+//     is over. (TestAListThatRemovesMuchIsNotBelievedAtOnce)
+//   - Machine.older: entered when a list is older than the sink; ends when it is believed, when a newer list comes, or when none
+//     is offered for ten minutes. (TestTheCloudsHistoryWasSetBack)
+//   - Refusing: entered when a source refuses, or fails pastPatience times in a row; ends when its pause is over, or when its
+//     link comes up. (TestAMirrorThatRefusesIsNoReasonToStandStill)
+//   - Stale: entered when a mirror's snapshot is not newer than the sink; ends when up to twice mirrorPause is over, when the
+//     cloud moves the sink, or when the mirror begins anew. (TestAMirrorOfAnEarlierHistoryIsOfNoUse)
+//   - Expired: entered when a source has forgotten the sink's revision, or sends nothing for silentLife; ends when the sink has
+//     moved, or is listed. (TestTheMirrorBeganLater, TestTheCloudForgot)
+//   - reading.behind: entered when a mirror's watch opens behind the sink; ends when an event comes, or when behindTime is over,
+//     with the attempt. (TestAFollowerAheadOfTheMirrorDoesNotWaitThere)
+//   - Machine.kept: entered when a list in pages breaks off; ends when the list is complete, when keepPages is over, or when the
+//     sink or the history moves. (TestABrokenFillGoesOnWhereItStood, TestStories)
+//   - Machine.whole: entered when the server has forgotten the revision of a list's pages; ends when the next list ends.
+//     (TestAServerForgetsThePages, TestStories)
+//   - Machine.demand: entered when a client asks for the present state; ends when the sink has caught up, and meanwhile
+//     promptPause counts. (TestRefreshListsInsteadOfResuming)
+//   - Machine.needs: entered when the cloud is up and the sink needs a list; ends when it needs none; it lists when coverWait,
+//     electWait or fillWait is over. (TestAFollowerWaitsForTheLeaderBeforeItLists)
+//   - Machine.heard: entered when a watch of the cloud has worked; ends when preciousFor is over.
+//     (TestAListThatRemovesMuchIsNotBelievedAtOnce)
+//   - Machine.foreign: entered when the content comes from the disk or the mirror; ends when the cloud has proven it, or is
+//     listed. (TestStories)
+//   - FillsNext: entered when a list waits for its turn; ends when the turn comes, or when the list is not wanted any more.
+//     (TestAFillWaitsForItsTurn)
+//   - Coverage.until: entered when the leader's declaration is seen to change; ends when coverFresh is over, when it declares
+//     nothing, or when the coordinator is lost. (TestADeclarationFadesWithoutRenewals,
+//     TestWhatIsNotDeclaredAnyLongerIsNotCoveredAtOnce)
+//   - underWay.until: entered when the leader's list of a resource has another page; ends when fillFresh is over, or fillPushed
+//     after its end. (TestWhatTheLeaderReadsIsKnown, TestWhoAsksLateLearnsThatTheLeaderIsSilent)
+//   - prospect: entered when a request comes that the replica cannot answer yet; ends when the prospect is certain, or when
+//     patience is over. (TestACloudThatDoesNotTell)
+//   - Set.tooLarge: entered when a selection exceeds its client's budget; ends when passOnFor is over.
+//     (TestWhatWasTooLargeIsTriedAgain)
+//   - Member.wanted: entered when somebody asks for one of the hub's own selections; ends when the selection is no longer the
+//     hub's. (TestChange)
+//   - Member.unused: entered when the last request of a selection ends; ends when another one comes, or with the selection when
+//     idleTime is over. (TestWhatNobodyAsksForEndsAndBeginsAnew)
+//   - Member.ending: entered when a selection is given up; ends when its goroutines have returned, and the next member begins.
+//     (TestWhatStillEndsIsWaitedFor)
+//   - Member.denied: entered when a reachable cloud denies a caller its selection; ends when it does no longer, or with the
+//     selection when deniedFor is over. (TestARightThatComesBackInTime, TestARightThatWasTakenBack)
+//   - needs.all: entered when a Pod uses an object; ends when kubelet's Pods show that none does.
+//     (TestWhatThePodsNeedStaysOnTheDisk)
+//   - storedPods.at: entered when the Pods are read from the disk; ends when needsEvery is over. (TestWhichPodsTheNodeHas)
+//   - Saver.taken: entered when the disk has taken the replica's content; ends when it refuses a change, or has lost what was
+//     queued, until a try after savePauseMax at most. (TestADiskThatCannotBeWrittenForAWhile, TestADiskThatHasLostWhatItTook)
 package cache

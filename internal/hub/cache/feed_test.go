@@ -507,8 +507,13 @@ func TestWhoIsNotKnownIsNotDenied(t *testing.T) {
 		if lists, _, _ := w.cloud.counts(); lists < 8 || lists > 19 {
 			t.Errorf("%d tries in 5 min, want three soon, then one in 20 to 30 s", lists)
 		}
-		if s := w.feed.Status().Get(); !strings.Contains(s.Refused, "expired") || s.Denied || s.Live {
+		if s := w.feed.Status().Get(); !strings.Contains(s.Refused, "expired") || s.Denied || s.Live || !s.Stranger {
 			t.Errorf("Status() = %+v", s)
+		}
+		w.cloud.do(func() { w.cloud.fault = nil })
+		w.pass(31 * time.Second)
+		if s := w.feed.Status().Get(); s.Stranger || s.Refused != "" || !s.Live {
+			t.Errorf("Status() = %+v with a new certificate", s)
 		}
 	})
 }

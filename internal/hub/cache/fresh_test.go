@@ -319,6 +319,31 @@ func TestFailingIsWhenTheCloudHasNoAnswer(t *testing.T) {
 	})
 }
 
+// A feed that a mirror feeds asks the cloud nothing itself: the answer to the history's question is the cloud's next answer.
+func TestFailingEndsWithTheHistorysAnswer(t *testing.T) {
+	for name, answer := range map[string]error{"an answer": nil, "a refusal": answer(http.StatusInternalServerError)} {
+		t.Run(name, func(t *testing.T) {
+			inFeedWorld(t, func(w *feedWorld) {
+				w.follows()
+				w.beginAs(lead.Leader, false)
+				w.want(Cloud, 1)
+				w.mirror.copy(w.cloud)
+				w.is(lead.Follower, "n2")
+				w.cover(true)
+				w.want(Coordinator, 1)
+				w.cloud.do(func() { w.cloud.fault = errors.New("connection refused") })
+				w.links(link.Down, link.Up)
+				w.links(link.Up, link.Up)
+				w.failing(true)
+				w.cloud.do(func() { w.cloud.fault = answer })
+				w.pass(2 * historyPauseMax)
+				w.want(Coordinator, 1)
+				w.failing(false)
+			})
+		})
+	}
+}
+
 func ptrTo[T any](v T) *T { return &v }
 
 // A node was off while its Pods moved: kubelet waits for what the cloud says, and must not wait long.

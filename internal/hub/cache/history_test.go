@@ -245,6 +245,8 @@ func TestWhatTheCloudForgotIsUnknown(t *testing.T) {
 		w.want(HistoryState{Floor: 200, Sure: true})
 		w.h.Prove(Witness{From: w.cloud, Key: stream.Key{Name: "x"}, Revision: 95, Held: 100}) // it cannot be resumed
 		w.want(HistoryState{Floor: 200, Sure: true})
+		w.h.Raise(1) // what was held is of another history anyway
+		w.want(HistoryState{Number: 1, Sure: true})
 	})
 }
 

@@ -249,6 +249,8 @@ func (m *Machine) observe(e Event) (later edge.History) {
 		m.status.Failing = false
 	case !is.History.Sure && is.History.Failing:
 		m.status.Failing = true // the history's question went unanswered, so the feed's would
+	case is.History.Sure && !was.History.Sure, !is.History.Sure && is.History.Refused != "":
+		m.status.Failing = false // it was answered: a feed that a mirror feeds does not ask the cloud itself
 	}
 	if m.running.From == None {
 		m.held = e.Position

@@ -43,4 +43,23 @@
 //
 // Two leaders at the same time do no harm (docs/adr/0055-standbys.md). The alternative was a quorum among the coordinators. It
 // needs three machines where one would do, and stops when two of them are gone.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Machine.at: entered when home is lost and a higher slot is up; ends when a lower slot is complete and has been up for
+//     settled. (TestMachine, TestHome)
+//   - place.failing: entered when a coordinator refuses two copies of the heartbeat in a row; ends when it takes one.
+//     (TestFailing)
+//   - place.is: entered when a slot below home says that it is complete; ends when it says otherwise, asked when askEvery is
+//     over. (TestHome)
+//   - Stand.vacant: entered when nobody leads at a slot; ends when somebody does; this hub campaigns there when vacancy is over.
+//     (TestStand, TestStandsWhereNobodyLeads)
+//   - held: entered when another hub leads at home; ends when it leads there no more; this hub leaves its slot to it when held is
+//     over. (TestLeave)
+//   - Finder.found: entered when a coordinator of a later generation is found on the LAN; ends when the cloud says where the
+//     coordinators are. (TestTheCoordinatorIsFoundOnTheLAN)
+//   - Seeker: entered when neither the cloud nor the coordinator can be asked; ends when one of them can.
+//     (TestWhileSomebodyCanBeAsked)
 package coordinators

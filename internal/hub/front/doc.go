@@ -65,4 +65,30 @@
 // HealthHandler serves the hub's operators and probes. Anybody may read /healthz (the process answers) and /readyz (the hub knows
 // whether it reaches the cloud, so that requests get an answer or a clear refusal). Only root may read /status, /metrics, and
 // Go's profiles at /debug/pprof/, because they show what runs on the node, for whom, and how the pool is doing.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - identityFor: entered when the cloud says whose a token is; ends when identityFor is over, and the cloud is asked again.
+//     (TestTheCloudSaysWho)
+//   - accessFor: entered when the cloud allows something; ends when accessFor is over, and the cloud is asked again.
+//     (TestTheCloudSaysWhat)
+//   - refusedFor: entered when the cloud refuses a token or an action; ends when refusedFor is over. (TestTheCloudSaysWho)
+//   - unknownFor: entered when the cloud gives no answer to a question; ends when unknownFor is over. (TestTheCloudSaysWho)
+//   - memory.order: entered when an answer is written to the disk; ends when the Tenure says recall.Over, when the cloud says no,
+//     or when maxKnown others are newer. (TestHowLongAnIdentityHoldsInACut, TestTheDiskIsBoundedAndSpared)
+//   - account.spent: entered when an address shows a token that the cloud does not know; ends when budgetTime is over; until then
+//     mostInVain may follow. (TestTokensThatAreMadeUp)
+//   - bearer.tokens: entered when a caller shows a token; ends when the cloud refuses it, or when maxTokens others are newer; the
+//     last one stays, and is tried again. (TestBearer)
+//   - limit.now: entered when a request takes a place of its class; ends when the request ends. (TestLimits)
+//   - shares.taken: entered when a request takes a place of its client's share; ends when the request ends.
+//     (TestAProgramLeavesRoomForOthers)
+//   - strangersWatch: entered when a caller that is not known to be allowed watches a pool's resource; ends when strangersWatch
+//     is over, with the watch. (TestAStrangersWatchIsSoonOver)
+//   - Moving: entered when the node has an address and the server listens there; ends when the address is another, or there is
+//     none; it listens again when listenPause is over at the latest. (TestMoving)
+//   - Server.drain: entered when a server is told to stop; ends when its requests have ended, or when drainTimeout and
+//     abortTimeout are over. (TestShutdownIsBounded)
 package front

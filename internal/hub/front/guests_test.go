@@ -2,6 +2,7 @@ package front
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -52,9 +53,10 @@ func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
 func TestAStrangersWatchIsSoonOver(t *testing.T) {
 	_, u := cloud(t, seen)
 	address, _ := hub(t, Config{Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{t}})
+	bounded := fmt.Sprintf(`timeoutSeconds=%d\u0026watch=true"`, strangersWatch)
 	for _, tt := range []struct{ path, token, want string }{
-		{"/api/v1/endpoints?watch=true", "unknown", `timeoutSeconds=30\u0026watch=true"`},
-		{"/api/v1/endpoints?watch=true&timeoutSeconds=400", "unknown", `timeoutSeconds=30\u0026watch=true"`},
+		{"/api/v1/endpoints?watch=true", "unknown", bounded},
+		{"/api/v1/endpoints?watch=true&timeoutSeconds=400", "unknown", bounded},
 		{"/api/v1/endpoints?watch=true&timeoutSeconds=5", "unknown", `watch=true\u0026timeoutSeconds=5"`},
 		{"/api/v1/endpoints?watch=true&timeoutSeconds=x", "unknown", `watch=true\u0026timeoutSeconds=x"`},
 		{"/api/v1/endpoints?limit=7", "unknown", `endpoints?limit=7"`},

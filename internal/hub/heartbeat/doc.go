@@ -24,4 +24,30 @@
 //
 // Others send annotated heartbeats from a timer while kubelet is cut off. We rejected that: it keeps nodes alive whose kubelet
 // is dead.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Proxy.known: entered when the cloud, a coordinator's copy or kubelet's own heartbeat has shown the Lease; ends when the
+//     cloud shows another, or says that there is none. (TestHubRestartedWhileCut, TestCutAtBirth)
+//   - Proxy.gone: entered when the cloud says that there is no Lease; ends when somebody makes one. (TestCutAtRebirth)
+//   - Proxy.moved: entered when a marked copy is sent; ends when the cloud takes a heartbeat, after a look at its Lease.
+//     (TestCutAndHealed)
+//   - Proxy.stamp: entered when a heartbeat is taken; ends when kubelet sends another stamp. (TestStampsAdvance)
+//   - copier.known: entered when the coordinator has shown its copy; ends when a write fails. (TestCoordinatorsCopy)
+//   - copier.waiting: entered when a copy is submitted; ends when it is written, when a newer one comes, or when copyLongest is
+//     over. (TestACopyIsGivenUp, TestSlowCoordinatorDelaysNothing)
+//   - gauge.lost: entered when the cloud does not answer a heartbeat; ends when lostCounts is over. (TestGauge)
+//   - delegated: entered when a coordinator has a marked copy; ends when no copy is marked, or with the term. (TestForwards,
+//     TestStopsWithItsTerm)
+//   - sighting.deadline: entered when a renewal is seen; ends when it is written, when a newer one comes, or when maxAge is over
+//     at the latest. (TestTranscripts, TestHungWritesAreBounded)
+//   - refusal.until: entered when the cloud refuses a node's Lease; ends when its pause is over, after refusedMax at the latest,
+//     or when the cloud takes it. (TestTranscripts)
+//   - fitness.since: entered when the cloud does not serve a write; ends when it takes one, with the term when patience is over,
+//     or when there is nothing to write for as long. (TestFitness)
+//   - Forwarder.asking: entered when the cloud refuses a Lease as if this hub had no right; ends when it says whether it has.
+//     (TestTheRightIsAskedForAgain)
+//   - round.copies: entered when a node's copy is seen to change; ends when patience is over, or with the term. (TestHears)
 package heartbeat

@@ -573,6 +573,48 @@ func TestRight(t *testing.T) {
 	}
 }
 
+// TestTheRightIsAskedForAgain: an answer holds for one refusal.
+func TestTheRightIsAskedForAgain(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		asked := 0
+		d.forwarder.config.Right = func(context.Context) error { asked++; return nil }
+		ended := d.lead()
+		d.report("n1")
+		d.refuses("n1", apierrors.NewForbidden(coordinationv1.Resource("leases"), "n1", errors.New("a policy")))
+		for want := 1; want <= 3; want++ {
+			time.Sleep(refusedMax)
+			d.beat("n1", true)
+			d.forwarder.mu.Lock()
+			if asked != want || d.forwarder.asking {
+				t.Errorf("asked %d times after %d refusals, and it still asks: %t", asked, want, d.forwarder.asking)
+			}
+			d.forwarder.mu.Unlock()
+		}
+		d.leadsOn(ended)
+	})
+}
+
+// TestHears: a copy that has changed is news for a while, in a term.
+func TestHears(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		is := func(want bool) {
+			t.Helper()
+			if got := d.forwarder.Hears(d.source.Slot, "n1"); got != want {
+				t.Errorf("it hears n1: %t", got)
+			}
+		}
+		is(false)
+		d.beat("n1", false)
+		is(true)
+		time.Sleep(patience)
+		is(false)
+		d.beat("n1", false)
+		is(true)
+		d.stop()
+		is(false)
+	})
+}
+
 // TestHungWritesAreBounded: more nodes than writes may be under way, all hanging.
 func TestHungWritesAreBounded(t *testing.T) {
 	atDesk(t, func(d *desk) {

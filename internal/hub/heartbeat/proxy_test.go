@@ -358,6 +358,29 @@ func TestSlowCoordinatorDelaysNothing(t *testing.T) {
 	})
 }
 
+// TestACopyIsGivenUp: a coordinator that hangs is waited for only so long, though nobody waits for the copy.
+func TestACopyIsGivenUp(t *testing.T) {
+	run(t, func(n *node) {
+		n.coordinator.Before(hubtest.Hang)
+		n.mustBeat()
+		c := n.proxy.copiers[0]
+		writes := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if writes := c.recall != nil; writes != want || c.waiting != nil {
+				t.Errorf("a copy is being written: %t, and one waits: %t", writes, c.waiting != nil)
+			}
+		}
+		writes(true)
+		time.Sleep(copyLongest - time.Millisecond)
+		writes(true)
+		time.Sleep(time.Millisecond)
+		writes(false)
+	})
+}
+
 func TestBothLinksDown(t *testing.T) {
 	run(t, func(n *node) {
 		n.cloudLink.Set(link.Down)

@@ -73,4 +73,20 @@
 //
 // A KeyDir keeps keys, certificates and tokens in a directory of their own. A file is the old one or the new one, whole, even
 // after a power cut. Only its owner may read or replace it.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - State.Problem: entered when a certificate cannot be got; ends when it is got, or not needed; it is tried again when
+//     pauseUnreachable or pauseAnswered is over at the latest. (TestNeverApproved, TestExpiredWhileCut)
+//   - State.Waiting: entered when a request waits for approval; ends when it is signed, denied or useless. (TestNeverApproved)
+//   - rotation.pair: entered when a certificate is read or issued; ends when another one is; one that cannot be read for a while
+//     stays. (TestBrokenDisk, TestRenewal)
+//   - Authorities.Problem: entered when the cloud's authorities cannot be asked for, or are not believed; ends when they are
+//     named, asked for again when askAgain is over. (TestCutOffMeanwhile, TestLyingAnswers)
+//   - Authority.Missing: entered when the cloud does not name an authority; ends when it names it again, or with the authority
+//     when ForgetNote is over. (TestAuthorityChanges, TestKill)
+//   - KubeletFinder.found: entered when kubelet's files are read; ends when lookEvery is over, and they are read again.
+//     (TestAChangeIsFollowed)
 package identity

@@ -74,4 +74,46 @@
 //
 // The alternative was separate watches: one of the election Lease, one of the declaration, and two of all heartbeats
 // (docs/adr/0081-one-stream.md).
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Leader: entered when this hub has won the Lease; ends when it is deposed, its duty fails, a link goes down, or it can't
+//     renew for renewDeadline. (TestTakeover)
+//   - ending: entered when a campaign is told to stop, or has lost the Lease; ends when all of its goroutines have returned.
+//     (TestTranscripts)
+//   - Standing.Leader: entered when the Lease names another holder; ends when it names somebody else or nobody, or when the
+//     coordinator is lost. (TestCoordinatorBackEmpty)
+//   - fence: entered when a renewal is acknowledged; ends when it falls, or when leaseDuration less fenceMargin is over.
+//     (TestFence)
+//   - tenure: entered when this process renews the Lease; ends when it releases it, or when leaseDuration is over.
+//     (TestMissingLease)
+//   - board.missing: entered when the Lease is known to be missing; ends when there is one; others may make it when leaseDuration
+//     is over. (TestMissingLease)
+//   - lock.suspect: entered when a write of the Lease is sent; ends when it is acknowledged, or when the Lease is read.
+//     (TestReleasesWhatItMayHold)
+//   - lock.refused: entered when the coordinator refuses to let this hub lead; ends when refusedPause is over.
+//     (TestRefusedByTheCoordinator)
+//   - lock.told: entered when another hub holds the Lease; ends when the Lease changes, or when its time is nearly up.
+//     (TestAnswersWhenThereIsNews)
+//   - ErrUnfit: entered when the duty says that this hub can't do it; ends when leaseDuration is over, or unfitPause if another
+//     hub leads by then. (TestAnUnfitLeaderLeavesItToOthers)
+//   - backoffMax: entered when a proof or a duty fails; ends when its pause is over, after backoffMax at the latest; a duty of
+//     steadyTerm begins anew with backoffMin. (TestDutyThatFails, TestProofComesFirst)
+//   - Yield.To: entered when a leader leaves the lead to a node; ends when that node takes it, or when yieldWait is over.
+//     (TestYield, TestYieldToNobody)
+//   - yields.last: entered when the pool hands over for a better line; ends when restAfterYield is over. (TestYield)
+//   - comparison.since: entered when another node's line is better; ends when it is not at one look, or with the term when
+//     linePatience is over. (TestLook)
+//   - Sighting.Known: entered when the coordinator has told of a Lease; ends when the coordinator is lost. (TestSightings)
+//   - State.heartbeats: entered when the coordinator tells of heartbeats; ends when it tells of none, as it does to a hub that
+//     does not lead. (TestBeatsOfChanges)
+//   - Heartbeat.Changed: entered when a node is seen to renew; ends when the Lease's own time is over, or defaultLease if it
+//     names none. (TestBeats)
+//   - Reporter.beats: entered when this hub begins to lead at a slot; ends when the term does. (TestSlots)
+//   - speaker.next: entered when the cloud does not take a report; ends when its pause is over, after about sayEvery at the
+//     latest. (TestRetries)
+//   - speaker.told: entered when the cloud takes a report; ends when the report differs, or when ReporterConfig.Every is over.
+//     (TestHowOftenAReportIsRepeated)
 package lead

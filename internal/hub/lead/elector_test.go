@@ -515,6 +515,8 @@ func TestAnUnfitLeaderLeavesItToOthers(t *testing.T) {
 		if n := len(p.hubs[0].terms()) - before; n != 0 {
 			t.Errorf("%d terms of the one that can't, while the other leads", n)
 		}
+		other.stop()
+		p.until("n2", 5*time.Second) // it is no longer kept from trying
 	})
 }
 

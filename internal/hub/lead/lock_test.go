@@ -71,9 +71,12 @@ func TestReleasesWhatItMayHold(t *testing.T) {
 		if err := l.Create(t.Context(), held("n1")); err == nil {
 			t.Fatal("a lost answer counts as a win")
 		}
+		if !l.suspect {
+			t.Error("what is known of the Lease is not doubted")
+		}
 		server.After(nil)
-		if err := l.release(t.Context(), ""); err != nil {
-			t.Fatal(err)
+		if err := l.release(t.Context(), ""); err != nil || l.suspect {
+			t.Fatal(err, l.suspect)
 		}
 		if h := holder(server.Peek(edge.NamespaceSystem, edge.LeaseElection)); h != "" {
 			t.Errorf("%q holds the Lease that nobody leads with", h)

@@ -29,4 +29,31 @@
 // Failing. Failing only informs: requests go out as before, nothing is reset, and probes go on as for a link that is up.
 //
 // ADR 46 has the alternatives.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Unknown: entered when the Monitor is made; ends when the other end has answered, or its silence is judged. (TestMachine)
+//   - Up: entered when the other end answers, UpAfter times in a row after an outage; ends when nothing arrives for
+//     Machine.Patience, no answer for Timing.Trust, or probes are refused. (TestSilentCutAndHealing, TestBytesAreEvidence)
+//   - Down: entered when the other end is silent or refuses; ends when UpAfter probes in a row are answered.
+//     (TestSilentCutAndHealing)
+//   - Failing: entered when failAfter core reads or requests for Leases in a row fail; ends when serveAfter in a row do not, or
+//     when the link goes down. (TestFailingEndsByItself)
+//   - Machine.asked: entered when a probe is sent; ends when something answers, or when the link is called down, after
+//     Timing.Trust at the latest. (TestDoubtful, TestMachine)
+//   - Machine.doubted: entered when a request fails; ends when the API answers, or when the link goes down.
+//     (TestDoubtEndsWithAnAnswer)
+//   - Machine.need: entered when the link goes down within FlapWindow of coming up; ends when it goes down after more than that.
+//     (TestFlappingRaisesTheBar)
+//   - Machine.timeout: entered when a probe of a link that is down gets no answer; ends when the next outage begins, at the round
+//     trip's own. (TestAnOutageBeginsWithAShortTimeout)
+//   - Service.failures: entered when one core read fails; ends when the check is answered or not, at once. (TestService)
+//   - Service.need: entered when the service fails within FlapWindow of serving; ends when it fails after more than that.
+//     (TestFailingAgainRaisesTheBar)
+//   - Service.checking: entered when a check is sent; ends when it has ended, by checkTimeout, or when the link goes down.
+//     (TestService)
+//   - Monitor.sick: entered when one collection cannot be read; ends when sickFor is over. (TestOneSickCollectionCountsForAWhile)
+//   - Monitor.lastErr: entered when a probe fails, as Monitor.Last shows; ends when the link is up. (TestSilentCutAndHealing)
 package link

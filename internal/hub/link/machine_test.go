@@ -186,6 +186,46 @@ func TestDoubtful(t *testing.T) {
 	}
 }
 
+func TestDoubtEndsWithAnAnswer(t *testing.T) {
+	m := after(NewMachine(Standard(), epoch), probed(0, Get), ok(0.1, Get), broken(1))
+	if next := m.Next(); !m.doubted || next.Ask != Get {
+		t.Errorf("after a request that failed, doubted %t, and next %s", m.doubted, describeNext(next))
+	}
+	for name, m := range map[string]Machine{
+		"an answer to a probe": after(m, probed(1, Get), ok(1.1, Get)), "one to a request": after(m, answered(1.1)),
+		"an outage": after(m, probed(1, Get), refused(1.1, Get), probed(1.2, Fresh), refused(1.3, Fresh)),
+	} {
+		if m.doubted {
+			t.Errorf("%s does not end it", name)
+		}
+	}
+}
+
+// TestAnOutageBeginsWithAShortTimeout: how long probes were waited for in one outage says nothing about the next.
+func TestAnOutageBeginsWithAShortTimeout(t *testing.T) {
+	m, now := NewMachine(Standard(), epoch), 0.0
+	for outage := range 2 {
+		m = after(m, probed(now, Get), ok(now, Get), probed(now+1, Get), ok(now+1, Get))
+		now += 100
+		m = after(m, probed(now, Ping), refused(now, Ping), probed(now, Fresh), refused(now, Fresh))
+		if m.State() != Down || m.timeout != m.cfg.DownTimeout {
+			t.Errorf("outage %d: %v, probes are waited for for %v", outage, m.State(), m.timeout)
+		}
+		for range 10 {
+			now += 20
+			m = after(m, probed(now, Fresh), tick(now+19))
+		}
+		if m.timeout != m.cfg.MaxDownTimeout {
+			t.Errorf("outage %d: after ten probes in vain they are waited for for %v", outage, m.timeout)
+		}
+		now += 20
+		for m.State() == Down {
+			m = after(m, probed(now, Fresh), ok(now, Fresh))
+			now++
+		}
+	}
+}
+
 func TestFlappingRaisesTheBar(t *testing.T) {
 	m := after(NewMachine(Standard(), epoch), probed(0, Get), ok(0, Get))
 	now := 0.0

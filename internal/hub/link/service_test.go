@@ -216,6 +216,28 @@ func TestWithoutACheckNothingFails(t *testing.T) {
 	})
 }
 
+// TestOneSickCollectionCountsForAWhile: the failure of another soon after it is checked, and a later one is not.
+func TestOneSickCollectionCountsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w wire
+		var checks atomic.Int32
+		m := monitor(t, &w, Config{Check: func(context.Context) { checks.Add(1) }})
+		wait(t, m, Up)
+		for i, step := range []struct {
+			of    string
+			after time.Duration
+			want  int32
+		}{{"secrets", 0, 0}, {"pods", sickFor, 0}, {"secrets", sickFor - 2*time.Second, 1}} {
+			<-time.After(step.after)
+			m.CoreAnswered(step.of, 500, time.Now())
+			<-time.After(time.Second)
+			if n := checks.Load(); n != step.want {
+				t.Errorf("step %d: %d checks, want %d", i, n, step.want)
+			}
+		}
+	})
+}
+
 // TestEtcdIsAway: an API server without its storage says 500 to all that is not in its memory.
 func TestEtcdIsAway(t *testing.T) {
 	for name, said := range map[string][]string{"two collections": {"secrets", "pods"}, "a Lease": {""}} {

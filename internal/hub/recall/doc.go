@@ -20,4 +20,18 @@
 //     clock did not run.
 //   - A Stamp whose age cannot be known is too old.
 //   - No answer is forgotten only because the hub does not know the node's Pods yet.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Answers.order: entered when an answer is written to the disk; ends when the cloud says otherwise, the client has written
+//     the object, the Pod is gone, or others need its room. (TestWhatIsNotThereIsForgotten,
+//     TestTheLeastRecentlyUsedGoesFromTheDisk)
+//   - order.lost: entered when the disk lacks an answer; ends when it is written again. (TestWhatTheDiskHasLostIsWrittenAgain)
+//   - Holds: entered when the cloud has answered about a user; ends when TenureConfig.Limit is over, or with the Pod.
+//     (TestHowLongItHolds, TestHowLongReviewsHold)
+//   - Unsure: entered when the node's Pods are not known and the answer is old; ends when they are. (TestHowLongItHolds)
+//   - Clients.known: entered when a caller has read something; ends when maxClients others have since, and it is found on the
+//     disk again. (TestAClientThatComesBack)
 package recall

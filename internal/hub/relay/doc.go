@@ -30,4 +30,23 @@
 //
 // The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud would have
 // seen B's identity (docs/adr/0047-relay.md).
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - search.resumes: entered when no neighbour is found; ends when its pause is over, longPause at most, or when a tunnel works.
+//     (TestAnHourWithoutALine)
+//   - search.lost: entered when no neighbour is found; ends when a tunnel works; until then coordinators are asked before each
+//     try. (TestAnotherTakesOver)
+//   - search.named: entered when coordinators name neighbours; ends when they name others, asked when keepEvery is over.
+//     (TestKnownBeforeNeeded, TestWhatIsKept)
+//   - search.asked: entered when the coordinators are asked; ends when askedFor is over, or keepEvery for Run.
+//     (TestKnownBeforeNeeded)
+//   - failures: entered when a neighbour fails; ends when it works, or when forget is over. (TestFailures)
+//   - kept: entered when the list of neighbours is written; ends when one is new, or when keptFor is over. (TestWhatIsKept)
+//   - places.all: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
+//   - allowance.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
+//   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.
+//     (TestPassedOn)
 package relay

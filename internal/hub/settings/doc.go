@@ -20,4 +20,17 @@
 // Invariants: a Notice forgets the content in two cases only. Either a watch reports that the ConfigMap was deleted. Or, for
 // ForgetAfter, the cloud refuses the read or lists no such ConfigMap. Nothing else changes the content: no error, no unusable
 // ConfigMap, and no cloud that is unreachable or empty for a moment.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Notice.known: entered when the cloud says something usable; ends when it says something else, or is forgotten.
+//     (TestRemembered, TestRun)
+//   - Notice.refusedSince: entered when the cloud refuses to show the ConfigMap; ends when it answers otherwise, or when
+//     ForgetAfter is over, with what was known. (TestRefused, TestPatience)
+//   - Notice.missingSince: entered when a list lacks the ConfigMap; ends when one has it, or when ForgetAfter is over, with what
+//     was known; it is listed again within Recheck. (TestACloudThatSeemsEmpty, TestRun)
+//   - Settings.report: entered when the pool's settings are refused, or need a restart; ends when it says others that are usable,
+//     or none. (TestALife)
 package settings

@@ -124,6 +124,20 @@ func TestServiceAccountsOfPods(t *testing.T) {
 	})
 }
 
+// TestAnAccountThatIsMadeLate: a Pod's account that is not there is read again, and shown once it is.
+func TestAnAccountThatIsMadeLate(t *testing.T) {
+	inNodeWorld(t, func(w *nodeWorld) {
+		w.settle()
+		w.pods.set(30, w.podWith("b", "web", 25))
+		time.Sleep(time.Second)
+		w.read("web")
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25")
+		w.cloud.setAccount("web", 30)
+		time.Sleep(readAccountEvery)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25", "serviceaccounts shop/web@30")
+	})
+}
+
 // TestServiceAccountsAfterACut are read again within a minute; those of new Pods while the cloud is cut off not before.
 func TestServiceAccountsAfterACut(t *testing.T) {
 	inNodeWorld(t, func(w *nodeWorld) {

@@ -99,4 +99,54 @@
 //
 // The alternative was a role in the cloud. It would also be valid at the API server, whose nodes/proxy gives access to every
 // kubelet of the cluster (docs/adr/0023-coordinator-keys.md).
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - state.acked: entered when the mirror acknowledges a position; ends when it is another instance, stands elsewhere, or takes
+//     nothing whole. (TestTheCoordinatorCameBackEmpty, TestACoordinatorOfBefore)
+//   - state.target: entered when a carrier begins, at the replica's position; ends when the mirror has acknowledged it.
+//     (TestBehindAnotherLeadersPush)
+//   - state.behind: entered when a change waits for its acknowledgement; ends when it has it; the resource is not declared when
+//     stillAcked is over. (TestAMirrorThatStalls)
+//   - state.ahead: entered when the mirror is seen ahead of the replica; ends when the replica has caught up; the resource is not
+//     declared when stillAcked is over. (TestAMirrorThatStaysAheadIsNotDeclared)
+//   - state.over: entered when the mirror is ahead for overAfter; ends when everything is pushed, or when the replica has caught
+//     up. (TestAMirrorThatStaysAheadIsPushedEverything)
+//   - state.live: entered when the cloud feeds the replica; ends when it does not for stillLive. (TestWhatIsNotLiveIsNotDeclared)
+//   - carrier.full: entered when the mirror can't be followed on from, or refuses changes; ends when everything is pushed.
+//     (TestTheReplicaHasForgottenWhereTheMirrorStands, TestRefusals)
+//   - carrier.events: entered when a batch is too large for the mirror; ends when batches are taken, each of which may be twice
+//     as large, up to maxEvents. (TestRefusals)
+//   - hopelessPause: entered when a coordinator refuses what waiting seldom changes; ends when hopelessPause is over, or the
+//     answer's Retry-After, of maxRetryAfter at most. (TestACoordinatorOfBefore, TestRefusals)
+//   - fillings.last: entered when the mirror has said what it has; ends when it answers again, or when the term ends; nothing is
+//     current when declareEvery has been missed for leaseSeconds. (TestFillings)
+//   - refusedOffer: entered when a mirror refuses what this hub fills in; ends when offerPause is over, or when the offer or the
+//     coordinator is another. (TestWhatIsRefusedIsOfferedAgainLater)
+//   - Filler.turn: entered when this hub takes the filler's Lease; ends when it has pushed, when its link is back, or when
+//     edge.FillerTurn less turnMargin is over. (TestATurnEndsByItself, TestAFillerStopsAtOnce)
+//   - offer: entered when a coordinator refuses an object of this node; ends when refusedPause is over, or when the object is
+//     another. (TestRefusedObjects)
+//   - Node.state: entered when a coordinator has said what it has of this node; ends when a push surprises, the session fails, or
+//     it is asked when askEvery is over. (TestASurprise, TestACoordinatorThatComesBackEmpty)
+//   - gatherer.lasting: entered when a coordinator has taken a ConfigMap or Secret; ends when a coordinator refuses it, as it
+//     does when no Pod uses it, or when it is followed again. (TestACoordinatorThatComesBackEmpty)
+//   - account.gone: entered when the cloud has no such ServiceAccount; ends when it is read again, and is there, or when no Pod
+//     uses it. (TestAnAccountThatIsMadeLate)
+//   - account.due: entered when a ServiceAccount is read; ends when readAccountEvery is over, readAccountRetry after a failure,
+//     or readAccountsWithin of the end of a cut. (TestServiceAccountsOfPods, TestServiceAccountsAfterACut)
+//   - account.denied: entered when the cloud refuses the first read of a ServiceAccount; ends when it allows one, asked when
+//     readAccountFirst is over, and ever more rarely up to readAccountEvery. (TestAServiceAccountThatIsRefusedAtFirst,
+//     TestServiceAccountsThatStayRefused)
+//   - statuses.said: entered when kubelet writes a status that the cloud does not get; ends when the cloud has a newer revision,
+//     or when settling is over after the cut. (TestWhatKubeletSaysInACut, TestWhatKubeletSaidGoesWithoutACoordinator)
+//   - statuses.cutAt: entered when the cloud does not answer; ends when settling is over after it answers.
+//     (TestWhatKubeletSaysInACut)
+//   - written.waiting: entered when an Event is written that the cloud does not get; ends when the cloud takes or refuses it,
+//     when eventLife is over, or when maxKeptEvents others are newer. (TestEventsOfACut, TestEventsThatTheCloudDoesNotTake,
+//     TestEventsAreBounded)
+//   - written: entered when the cloud has an Event of this node; ends when eventLife is over, when the coordinator refuses it, or
+//     when maxKeptEvents others are newer. (TestTakenEvents, TestEventsGoWithoutACoordinator)
 package share

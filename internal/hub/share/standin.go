@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -84,33 +85,37 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 }
 
-// Run sends waiting Events to the cloud, and forgets what kubelet has said in a cut that is over, until ctx ends. Then it returns
-// nil.
+// Run sends waiting Events to the cloud, and forgets kubelet's statuses after a cut, until ctx ends. Then it returns nil.
 func (t *Taker) Run(ctx context.Context) error {
 	t.events.restore()
-	var forgets sync.WaitGroup
-	forgets.Go(func() { t.forget(ctx) })
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	owned.Go(func() { t.forgetStatuses(ctx) })
 	t.sendEvents(ctx)
-	forgets.Wait()
 	return nil
 }
 
-// forget drops the statuses of each cut once it is over, whether or not there is a coordinator to show them to: in the next
-// cut they would count as its own.
-func (t *Taker) forget(ctx context.Context) {
+// errCut says that the cloud does not answer any more.
+var errCut = errors.New("the cloud is cut off")
+
+// forgetStatuses forgets kubelet's statuses when the cloud has answered for settling, until ctx ends. AddTo does so, too, but
+// only while a coordinator is reached, and what was said in one cut must not be shown in the next.
+func (t *Taker) forgetStatuses(ctx context.Context) {
 	for {
 		select {
-		case <-t.statuses.some:
+		case <-t.statuses.written:
 		case <-ctx.Done():
 			return
 		}
 		for over := false; !over; {
-			if run.Pause(ctx, settling) != nil {
+			if _, err := t.config.CloudLink.Wait(ctx, link.State.Answers); err != nil || ctx.Err() != nil {
 				return
 			}
-			over = !t.Cut(t.config.Ends.Running())
+			answers, stop := t.config.CloudLink.While(ctx, link.State.Answers, errCut)
+			over = run.Pause(answers, settling) == nil && !t.Cut(t.config.Ends.Running())
+			stop()
 		}
-		t.statuses.addTo(nil, nil, false)
+		t.statuses.forget()
 	}
 }
 

@@ -113,33 +113,6 @@ func TestWhatKubeletSaysInACut(t *testing.T) {
 	})
 }
 
-// TestACutIsForgotten: without a coordinator that asks for it, too, what kubelet has said in a cut ends with that cut.
-func TestACutIsForgotten(t *testing.T) {
-	bubble(t, func(w *takerWorld) {
-		w.settleWithUID()
-		w.link.Set(link.Down)
-		w.cut()
-		w.cloudLink.Set(link.Down)
-		says := func(restarts int) {
-			t.Helper()
-			response := w.sends(http.MethodPatch, podStatus, strategic, restarted(restarts), "application/json")
-			w.answers(response, http.StatusOK, nil)
-		}
-		says(1)
-		time.Sleep(10 * settling)
-		says(2)
-		time.Sleep(settling / 2)
-		if got := len(w.taker.Said()); got != 1 {
-			t.Errorf("in the cut, %d statuses are there", got)
-		}
-		w.heal()
-		time.Sleep(3 * settling)
-		if got := len(w.taker.Said()); got != 0 {
-			t.Errorf("after the cut, %d statuses are left", got)
-		}
-	})
-}
-
 func TestWhatIsNotTaken(t *testing.T) {
 	bubble(t, func(w *takerWorld) {
 		w.settleWithUID()
@@ -180,6 +153,53 @@ func TestWhatIsNotTaken(t *testing.T) {
 		w.cloudLink.Set(link.Failing)
 		if response := w.sends(http.MethodPatch, podStatus, strategic, good, ""); response != nil {
 			t.Errorf("without a coordinator, of a cloud that fails: %+v", response)
+		}
+	})
+}
+
+// TestWhatKubeletSaidGoesWithoutACoordinator: what was said in one cut says nothing in the next, though nobody was there to be
+// shown the Pod in between.
+func TestWhatKubeletSaidGoesWithoutACoordinator(t *testing.T) {
+	bubble(t, func(w *takerWorld) {
+		w.settleWithUID()
+		w.link.Set(link.Down)
+		said := func(when string, want int) {
+			t.Helper()
+			if n := len(w.taker.Said()); n != want {
+				t.Errorf("%s: %d statuses count, want %d", when, n, want)
+			}
+		}
+		for range 2 {
+			w.cut()
+			time.Sleep(time.Hour)
+			w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), ""), http.StatusOK, nil)
+			time.Sleep(time.Hour)
+			said("in the cut", 1)
+			w.heal()
+			time.Sleep(settling / 2)
+			said("kubelet has not come to it yet", 1)
+			w.cut()
+			time.Sleep(time.Hour)
+			said("in the cut that goes on", 1)
+			w.heal()
+			time.Sleep(2 * settling)
+			said("after the cut", 0)
+		}
+	})
+}
+
+// TestEventsGoWithoutACoordinator: those that the cloud has, too.
+func TestEventsGoWithoutACoordinator(t *testing.T) {
+	bubble(t, func(w *takerWorld) {
+		w.settleWithUID()
+		w.link.Set(link.Down)
+		w.creates("e", 1)
+		key := stream.Key{Namespace: "shop", Name: "e"}
+		if time.Sleep(eventLife / 2); !w.taker.HasEvent(key) {
+			t.Error("it is forgotten too early")
+		}
+		if time.Sleep(eventLife); w.taker.HasEvent(key) {
+			t.Error("it is still remembered")
 		}
 	})
 }

@@ -136,8 +136,8 @@ type saidStatus struct {
 // statuses holds the statuses that kubelet writes for its Node and Pods while the cloud does not answer. The hub need not keep
 // them to send them later: kubelet reads the cloud's version, and so repeats a status every 10 s until the cloud has it.
 type statuses struct {
-	changed func()        // is called for each change
-	some    chan struct{} // holds a value once a status was put
+	changed func() // is called for each change
+	written bell   // one was put
 
 	mu     sync.Mutex
 	said   map[stream.ID]saidStatus
@@ -146,7 +146,7 @@ type statuses struct {
 }
 
 func newStatuses(changed func()) *statuses {
-	return &statuses{changed: changed, some: make(chan struct{}, 1), said: map[stream.ID]saidStatus{}}
+	return &statuses{changed: changed, written: newBell(), said: map[stream.ID]saidStatus{}}
 }
 
 // put records a status that kubelet wrote.
@@ -155,10 +155,15 @@ func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	defer s.mu.Unlock()
 	s.said[i] = saidStatus{o, digest(o.Raw), now}
 	s.latest = now
-	select {
-	case s.some <- struct{}{}:
-	default:
-	}
+	s.written.ring()
+	s.changed()
+}
+
+// forget drops all statuses: the cut is over.
+func (s *statuses) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.said)
 	s.changed()
 }
 

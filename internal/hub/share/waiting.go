@@ -158,7 +158,8 @@ func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, there bool, n
 	return object, nil
 }
 
-// oldest returns the Event that has waited longest, or nil if none waits. It drops those that have waited too long.
+// oldest returns the Event that has waited longest, or nil if none waits. It drops all that are too old: without a coordinator,
+// nobody calls addTo.
 func (l *eventLog) oldest(now time.Time) *waiting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,9 +167,9 @@ func (l *eventLog) oldest(now time.Time) *waiting {
 	var at time.Time
 	for k, e := range l.events {
 		switch {
-		case e.waiting == nil:
 		case now.Sub(e.at) >= eventLife:
 			l.deleteLocked(k)
+		case e.waiting == nil:
 		case found == nil || e.at.Before(at):
 			found, at = e.waiting, e.at
 		}

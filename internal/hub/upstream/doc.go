@@ -52,4 +52,33 @@
 //   - The NotBefore of the node's own certificate is not kept on disk, so the NotBefore of a replacement counts at once.
 //   - The file is read once, and written when a newer certificate was seen. If it can't be read or written, the machine's
 //     clock counts.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - server.unready: entered when a server says that it is not ready; ends when it says that it is. (TestFailoverWhenNotReady)
+//   - server.untaken: entered when untakenMost requests about a Lease in a row fail; ends when a write of a Lease is taken, or
+//     when leftFor is over. (TestASickServerIsAskedAgain, TestSickServer)
+//   - Upstream.current: entered when another server than the present one has answered; ends when this one fails, is not ready,
+//     takes no Leases or is down. (TestFailingServerIsLeft, TestFailoverWhenNotReady)
+//   - Upstream.detour: entered when the node's own line is down and a neighbour's may be used; ends when the own line is up,
+//     after detourDrain for requests under way, or when it may not be used; it is tried again when detourPause is over.
+//     (TestDetour, TestHealingLetsRequestsEnd)
+//   - session.http1Only: entered when a server turns out to have no HTTP/2; ends when its connections are reset.
+//     (TestServerWithoutHTTP2)
+//   - session.epoch: entered when connections may be opened; ends when they are reset, and the next begins at once. (TestCut)
+//   - joiner.held: entered when headers wait for their body; ends when it comes, or when joinFor is over.
+//     (TestHeadersWaitForTheirBody)
+//   - knocker.skip: entered when knocks get no answer; ends when so many probes have done without, knockSkipMost at most; an
+//     answered knock begins anew. (TestKnocksWithoutAnAnswer)
+//   - absences: entered when a name server leaves out an address in use; ends when it names it again, or when it has not for
+//     addressTiming.left, and the address is left. (TestAbsences, TestAnAddressLeaves)
+//   - Way.known: entered when a name server has answered; ends when it answers again; until then the addresses of before are used
+//     when patience is over. (TestNameServerIsGone)
+//   - Upstream.credentials: entered when the files are read; ends when pollCredentials is over and they have changed for good
+//     ones. (TestCertificateReload)
+//   - CertClock.latest: entered when a server's certificate is verified; ends when this machine's clock has passed its beginning.
+//     (TestClockThatGoesBack)
+//   - CertClock.own: entered when the node has a certificate; ends when it has another. (TestTheNodesOwnCertificate)
 package upstream

@@ -23,6 +23,9 @@ const (
 	startTimeout = 3 * time.Second
 	// untakenMost is after how many refused requests about a Lease, in a row, the hub leaves a server.
 	untakenMost = 2
+	// leftFor is how long after the last of them the hub does so: no Lease goes to a server that it has left, so nothing else
+	// would show that it has recovered.
+	leftFor = time.Minute
 	// maxProbeBody bounds how many bytes of a probe's answer the hub reads. It must read the answer so that the connection can
 	// be reused.
 	maxProbeBody = 4 << 10
@@ -45,6 +48,7 @@ type server struct {
 	session Session
 	unready atomic.Bool   // the server answers /readyz, but with a failure
 	untaken atomic.Uint32 // how many requests about a Lease in a row have failed
+	refused atomic.Int64  // when the last of them did, as time.Duration since began
 
 	began time.Time
 	heard atomic.Int64 // when bytes of the verified server last arrived, as time.Duration since began; 0 means never
@@ -82,14 +86,21 @@ func (s *server) state() link.State { return s.monitor.State().Get() }
 
 // serves reports whether the server answers, says that it is ready, and takes Leases.
 func (s *server) serves() bool {
-	return s.state() == link.Up && !s.unready.Load() && s.untaken.Load() < untakenMost
+	return s.state() == link.Up && !s.unready.Load() &&
+		(s.untaken.Load() < untakenMost || s.cfg.Ends.Since(s.began)-time.Duration(s.refused.Load()) >= leftFor)
+}
+
+// notTaken records that a request about a Lease has failed, and returns how many have in a row.
+func (s *server) notTaken() uint32 {
+	s.refused.Store(int64(s.cfg.Ends.Since(s.began)))
+	return s.untaken.Add(1)
 }
 
 // leaseHung records that a request about a Lease, sent at sentAt, timed out. If another connection has heard the server since
 // then, the request's own connection is dead, for example because a middlebox has forgotten it. Then all connections are reset
 // and opened again. The judgement of the link would not notice, because it looks only for silence of all connections.
 func (s *server) leaseHung(sentAt time.Time) {
-	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {
+	if n := s.notTaken(); s.lastHeard().After(sentAt) && n&(n-1) == 0 {
 		s.session.Reset(errHung)
 	}
 }
@@ -106,7 +117,7 @@ func (s *server) leaseAnswered(status int, write bool) {
 		}
 		return
 	}
-	n := s.untaken.Add(1)
+	n := s.notTaken()
 	if len(s.cfg.Servers) == 1 && status != http.StatusTooManyRequests && n >= untakenMost && n&(n-1) == 0 {
 		s.session.Reset(errSick)
 	}

@@ -197,6 +197,37 @@ func TestSickServer(t *testing.T) {
 	})
 }
 
+// TestASickServerIsAskedAgain: who once took no Leases may take them again, also when the other then takes none.
+func TestASickServerIsAskedAgain(t *testing.T) {
+	ca := newAuthority(t)
+	var sick [2]atomic.Bool
+	server := func(i int) string {
+		return ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && sick[i].Load() {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}, nil).URL
+	}
+	cfg := ca.files(t, "system:node:n1", server(0), server(1))
+	u := start(t, cfg)
+	allUp(t, u)
+	for round := range 3 {
+		for i := range sick {
+			sick[i].Store(true)
+			if a, b := renew(t, u), renew(t, u); a != 500 || b != 500 {
+				t.Errorf("round %d: server %d does not get the Lease: %d, %d", round, i, a, b)
+			}
+			if got := renew(t, u); got != 200 {
+				t.Errorf("round %d: server %d is sick, and the other is not asked: %d", round, i, got)
+			}
+			sick[i].Store(false)
+			for _, s := range u.servers {
+				s.refused.Add(-int64(leftFor)) // it is later
+			}
+		}
+	}
+}
+
 // behindBalancer has the server of the first connection take no Leases, and asks by methods, and then with writes.
 func behindBalancer(t *testing.T, ca *authority, methods []string) {
 	seen := map[string]int{}

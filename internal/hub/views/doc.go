@@ -96,4 +96,30 @@
 //
 // An Entrance is made in two steps, because the node's address and the hub's certificate depend on each other. The hub requests
 // the certificate for the address, but reads the address from the Node over connections that need the certificate.
+//
+// # States
+//
+// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+//
+//   - Follower: entered when the link to the cloud goes down; ends when the cloud has answered for settling and shows the same,
+//     or for longest. (TestTheCloudTakesOver, TestTheCloudAgrees)
+//   - round.healed: entered when the cloud answers after a cut; ends when it is cut off again, or with the round.
+//     (TestALinkThatFlaps)
+//   - neighbour.silent: entered when a coordinator that is reached says that a node does not renew; ends when one that is reached
+//     hears it, or with the cut. (TestASilentNode, TestSilentAtOneCoordinator)
+//   - word.kept: entered when the cloud marks a Pod as not ready without its kubelet; ends when kubelet is heard, when the Pod is
+//     gone, or with the cut. (TestTheCloudTakesOver)
+//   - facts.others: entered when home tells of a Pod of another node; ends when a coordinator says otherwise, or with the cut.
+//     (TestACut, TestAnotherHome)
+//   - firstWord: entered when a cut begins; ends when all reached coordinators have told of nodes, or when firstWord is over.
+//     (TestSilentAtOneCoordinator)
+//   - round.rested: entered when a look has ended; ends when restFor times its duration is over. (TestAStorm)
+//   - Topology.complete: entered when all Services and the pool are known; ends when the hub does; until then all endpoints are
+//     shown. (TestCopyThatIsFedLate)
+//   - members.why: entered when the pool cannot be known; ends when its NodePool comes. (TestTopologyWithoutAPool,
+//     TestTopologyFollowsTheCloud)
+//   - Entrance.trouble: entered when the hub cannot listen at the node's address; ends when it can.
+//     (TestPodsAreServedWhereTheNodeIs)
+//   - Entrance.told: entered when the hub has an address and a certificate for it; ends when one of them is another, or gone.
+//     (TestPodsAreToldWhereTheHubIs)
 package views
