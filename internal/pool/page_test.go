@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -90,6 +91,13 @@ func TestThePageOnSite(t *testing.T) {
 	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	allowed(t, "the page shows the cut", eventually(t.Context(), func() error { // the API server's cache has the Lease soon
+		if text := look("/ui/live"); !strings.Contains(text, "own link down") {
+			return errors.New(text)
+		}
+		c.lead(t, "n1", 1)
+		return nil
+	}))
 	shows(look("/ui/"), "This site is cut off from the cloud", "n1 leader coordinator down own link down")
 
 	for who, client := range map[string]*http.Client{

@@ -59,7 +59,7 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 	if id.asNode {
 		by = Node
 	}
-	sentAt := s.cfg.Ends.Running()
+	sentAt, late := s.cfg.Ends.Running(), req.Context().Err() != nil
 	response, err := s.session.RoundTrip(by, req)
 	write := core && req.Method != http.MethodGet
 	lease := core && strings.Contains(req.URL.Path, "/leases/") && !req.URL.Query().Has("watch")
@@ -72,7 +72,7 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 		if lease {
 			s.leaseAnswered(response.StatusCode, write)
 		}
-	case lease && errors.Is(req.Context().Err(), context.DeadlineExceeded):
+	case lease && !late && errors.Is(req.Context().Err(), context.DeadlineExceeded):
 		s.leaseHung(sentAt)
 	}
 	return response, err

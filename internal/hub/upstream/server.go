@@ -48,6 +48,7 @@ type server struct {
 	session Session
 	unready atomic.Bool   // the server answers /readyz, but with a failure
 	untaken atomic.Uint32 // how many requests about a Lease in a row have failed
+	again   atomic.Uint32 // after how many of them all connections are reset next
 	refused atomic.Int64  // when the last of them did, as time.Duration since began
 
 	began time.Time
@@ -100,26 +101,33 @@ func (s *server) notTaken() uint32 {
 // then, the request's own connection is dead, for example because a middlebox has forgotten it. Then all connections are reset
 // and opened again. The judgement of the link would not notice, because it looks only for silence of all connections.
 func (s *server) leaseHung(sentAt time.Time) {
-	if n := s.notTaken(); s.lastHeard().After(sentAt) && n&(n-1) == 0 {
-		s.session.Reset(errHung)
+	if n := s.notTaken(); s.lastHeard().After(sentAt) && n >= s.again.Load() {
+		s.resetAt(n, errHung)
 	}
+}
+
+// resetAt resets the connections after n requests about a Lease that failed in a row. The next time is after twice as many.
+func (s *server) resetAt(n uint32, cause error) {
+	s.again.Store(2 * n)
+	s.session.Reset(cause)
 }
 
 // leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases.
 // If there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers
-// behind it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2, 4, 8, ... refused
-// Leases. The pauses grow because all servers may be sick. A busy server (429) is not reset, to add no load. A successful read
+// behind it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2, and each time after twice
+// as many refused Leases. The pauses grow because all servers may be sick. A busy server (429) is not reset, to add no load. A successful read
 // proves nothing: a server that can't write may still read.
 func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
 		if write {
 			s.untaken.Store(0)
+			s.again.Store(0)
 		}
 		return
 	}
 	n := s.notTaken()
-	if len(s.cfg.Servers) == 1 && status != http.StatusTooManyRequests && n >= untakenMost && n&(n-1) == 0 {
-		s.session.Reset(errSick)
+	if len(s.cfg.Servers) == 1 && status != http.StatusTooManyRequests && n >= max(untakenMost, s.again.Load()) {
+		s.resetAt(n, errSick)
 	}
 }
 

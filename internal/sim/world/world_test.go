@@ -345,6 +345,14 @@ func TestKept(t *testing.T) {
 				{At: 20 * time.Second, For: 3 * time.Second, Does: history.Machine, On: "n3", How: "dead"},
 			},
 		},
+		// An API server says when to ask again. client-go waits for that until the time of the heartbeat is over. The hub took
+		// that for a Lease that hangs, counted refusals by twos, and never left the server. Found by seed 9022, data.
+		"a server says when to ask again, and so does the coordinator": {
+			Nodes: 3, Coordinators: 1, Unrelayed: true, Long: 2 * time.Minute, Events: []history.Event{
+				{At: 8 * time.Second, For: 90 * time.Second, Does: history.Server, On: "cloud/2", How: "503", Much: 5},
+				{At: 10 * time.Second, For: 80 * time.Second, Does: history.Server, On: "n1", How: "503", Much: 5},
+			},
+		},
 		// One of two API servers is sick, and half of the hubs are with it.
 		"a server takes no writes":        atServer("readonly", 3, 1),
 		"a server hangs":                  atServer("hang", 3, 1),
