@@ -73,8 +73,12 @@ func TestStatesCheckFindsLies(t *testing.T) {
 		t.Errorf("%s: %q", truth, wrong)
 	}
 	for from, to := range map[string]string{
-		"FeedStatus.Denied": "FeedStatus.Nowhere", "entered when": "if", "ends when a stream opens": "it stays",
-		"TestDeniedIsTriedSlowlyAndSaid": "TestNowhere", " (TestDeniedIsTriedSlowlyAndSaid)": "", "a stream opens": "nowhereTime is over",
+		"FeedStatus.Denied":                 "FeedStatus.Nowhere",
+		"entered when":                      "if",
+		"ends when a stream opens":          "it stays",
+		"TestDeniedIsTriedSlowlyAndSaid":    "TestNowhere",
+		" (TestDeniedIsTriedSlowlyAndSaid)": "",
+		"a stream opens":                    "nowhereTime is over",
 	} {
 		if lie := strings.Replace(truth, from, to, 1); len(p.refutes(lie)) != 1 {
 			t.Errorf("%s: %q, want one complaint", lie, p.refutes(lie))
@@ -84,7 +88,7 @@ func TestStatesCheckFindsLies(t *testing.T) {
 
 // room is a package of the hub, as its list of states is held to it.
 type room struct {
-	declared map[string]bool // Name and TYPE.MEMBER
+	declared map[string]bool // as an item of the list names it
 	guards   bool            // a struct of it has a mutex
 	section  bool            // its doc has a list of states
 	items    []string

@@ -178,6 +178,9 @@ func TestLyingAnswers(t *testing.T) {
 		c.show(old)
 		c.change(func() { c.root = string(other.pem) })
 		f.afterHours(8*24, "old other")
+		if problem := f.Report().Authorities.Problem; problem != "" {
+			t.Errorf("it has got an answer that it believes, and says %q", problem)
+		}
 	})
 }
 

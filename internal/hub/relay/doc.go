@@ -48,5 +48,5 @@
 //   - places.all: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
 //   - allowance.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
 //   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.
-//     (TestPassedOn)
+//     (TestATunnelEndsWhenNothingComes)
 package relay

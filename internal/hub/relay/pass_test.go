@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,12 +10,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/time/rate"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 )
 
 const coordinatorName = "p1.coordinator"
@@ -181,4 +184,35 @@ func address(from string) net.Conn { return addressed{from: from} }
 func (a addressed) RemoteAddr() net.Addr {
 	at, _ := net.ResolveTCPAddr("tcp", a.from)
 	return at
+}
+
+// free is a toll that nobody pays.
+type free struct{}
+
+func (free) wait(context.Context, int) error { return nil }
+func (free) paid(direction, int) error       { return nil }
+
+// TestATunnelEndsWhenNothingComes: a byte is enough to keep one, either way.
+func TestATunnelEndsWhenNothingComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, asker := net.Pipe()
+		other, server := net.Pipe()
+		defer func() { _, _ = asker.Close(), server.Close() }()
+		ended := make(chan error, 1)
+		go func() { ended <- carry(t.Context(), asked, &bytes.Buffer{}, other, free{}, ends.Clock{}) }()
+		last := time.Now()
+		for _, way := range [][2]net.Conn{{asker, server}, {server, asker}, {asker, server}} {
+			time.Sleep(idleTimeout - time.Second)
+			last = time.Now()
+			if _, err := way[0].Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := way[1].Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-ended; !errors.Is(err, errIdle) || time.Since(last) != idleTimeout {
+			t.Errorf("it ended after %v of silence: %v", time.Since(last), err)
+		}
+	})
 }

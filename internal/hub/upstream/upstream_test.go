@@ -95,6 +95,14 @@ func TestServerWithoutHTTP2(t *testing.T) {
 	if res.ProtoMajor != 1 {
 		t.Errorf("answered with %s", res.Proto)
 	}
+	known := u.servers[0].session.(*session)
+	if !known.http1Only.Load() {
+		t.Error("it does not remember that the server has no HTTP/2")
+	}
+	known.Reset(errors.New("new credentials"))
+	if known.http1Only.Load() {
+		t.Error("it does not try HTTP/2 after the reset")
+	}
 }
 
 func TestFailoverAtConnect(t *testing.T) {
