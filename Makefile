@@ -105,7 +105,7 @@ setup: yurtlab ## install what the tests need (Debian packages as root; else say
 
 .PHONY: e2e-core
 e2e-core: setup ## the end-to-end scenarios of the core
-	cd lab && $(STATIC) go test $(TEST) -v -timeout 60m -parallel 2 ./e2e -scenarios core
+	cd lab && $(STATIC) go test $(TEST) -v -timeout 60m -parallel 1 ./e2e -scenarios core
 
 .PHONY: e2e
 e2e: setup alerts ## the alerts' cases, and all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector
