@@ -211,6 +211,7 @@ var law = []struct {
 	{"lab/line", nil, "a model knows no frames"},
 	{"lab/balancer", nil, "a balancer without servers knows no lab"},
 	{"lab/connect", nil, "a company's proxy knows no lab"},
+	{"lab/converter", nil, "a webhook knows no lab"},
 	{"lab/onecpu", nil, "processors know no frames"},
 	{"lab/prowl", nil, "a stranger knows nothing of ours"},
 	{"lab/wire", []string{"lab/line", "lab/onecpu"}, "cables know no Kubernetes"},
@@ -242,7 +243,7 @@ var law = []struct {
 		[]string{
 			"internal/edge", "lab", "lab/build", "lab/image", "lab/line",
 			"lab/prowl", "lab/wire", "lab/balancer",
-			"lab/connect", "lab/bench", "lab/bench/cloudscale", "lab/bench/wanday",
+			"lab/connect", "lab/converter", "lab/bench", "lab/bench/cloudscale", "lab/bench/wanday",
 			"lab/machine", "lab/e2e", "lab/e2e/kit", "internal/version",
 		},
 		"the command line offers the scenarios"},
@@ -285,7 +286,7 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},
 	{"lab/e2e/ops", []string{
-		"lab/e2e/kit", "internal/edge", "lab", "lab/balancer", "lab/wire", "internal/pages",
+		"lab/e2e/kit", "internal/edge", "lab", "lab/balancer", "lab/converter", "lab/wire", "internal/pages",
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"lab/e2e/reading", []string{"lab/e2e/kit", "internal/edge", "lab", "lab/wire"},

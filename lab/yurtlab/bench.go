@@ -18,6 +18,7 @@ import (
 	"yurtcoordinator/lab/bench"
 	"yurtcoordinator/lab/build"
 	"yurtcoordinator/lab/connect"
+	"yurtcoordinator/lab/converter"
 	"yurtcoordinator/lab/prowl"
 )
 
@@ -112,6 +113,7 @@ func insideCommands() []*cobra.Command {
 			return bench.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		}},
 		inside(balancer.Command, balancer.Main), inside(connect.Command, connect.Main), inside(prowl.Command, prowl.Main),
+		inside(converter.Command, converter.Main),
 	}
 }
 

@@ -45,7 +45,8 @@ func failingCloud(t *kit.T) {
 
 	t.Say("a balancer without servers comes in the way of %s", node)
 	began := time.Now()
-	end := balance(t, node)
+	cloud := cloudURL(t)
+	end := balance(t, node, cloud.Hostname(), cloud.Port())
 	t.Eventually(20*time.Second, "its hub calls the cloud failing, and nobody else's does", func() error {
 		for name, h := range t.Pool.Hubs() {
 			if want := map[bool]string{true: "failing", false: "up"}[name == node]; h.Cloud != want || h.Coordinator != "up" {
@@ -136,18 +137,16 @@ func readsWhileFailing(t *kit.T, node string) {
 	}
 }
 
-// balance puts a load balancer without servers between a node and the cloud. The returned function removes it, and returns how
+// balance puts a load balancer without servers between a machine and a server. The returned function removes it, and returns how
 // many requests it refused.
-func balance(t *kit.T, node string) (end func() int) {
+func balance(t *kit.T, machine, host, port string) (end func() int) {
 	o := balancer.Order{Listen: fmt.Sprintf("127.0.0.1:%d", balancerPort)}
 	o.Cert, o.Key = t.Lab.CloudKeys()
-	cmd, in, out := t.StartInside(node, balancer.Command, o)
+	cmd, in, out := t.StartInside(machine, balancer.Command, o)
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fail("the balancer: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
 	}
-	cloud := cloudURL(t)
-	toCloud := []string{"OUTPUT", "-p", "tcp", "-d", cloud.Hostname(), "--dport", cloud.Port()}
-	straight := divert(t, node, toCloud)
+	straight := divert(t, machine, []string{"OUTPUT", "-p", "tcp", "-d", host, "--dport", port})
 	return func() int {
 		straight()
 		var r balancer.Report
