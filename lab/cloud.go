@@ -42,11 +42,14 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	logs := func(name string) string { return filepath.Join(disk, name+".log") }
 	seconds := func(flag string, d time.Duration) string { return fmt.Sprintf("--%s=%d", flag, int(d.Seconds())) }
 
-	etcd := machine.Command{Name: "etcd", Log: logs("etcd"), Argv: []string{
-		bins.Etcd, "--data-dir=" + filepath.Join(disk, etcdData), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
-		"--listen-peer-urls=http://127.0.0.1:2380",
-	}}
+	store := func(name, data, address, peers string) machine.Command {
+		return machine.Command{Name: name, Log: logs(name), Argv: []string{
+			bins.Etcd, "--data-dir=" + filepath.Join(disk, data), "--unsafe-no-fsync", "--log-level=warn",
+			"--listen-client-urls=http://" + address, "--advertise-client-urls=http://" + address,
+			"--listen-peer-urls=http://" + peers,
+		}}
+	}
+	core = []machine.Command{store("etcd", etcdData, etcdAddress, "127.0.0.1:2380")}
 	apiserver := machine.Command{Name: "kube-apiserver", Log: logs("kube-apiserver"), Argv: []string{
 		bins.KubeAPIServer, "--etcd-servers=http://127.0.0.1:2379", "--cert-dir=" + filepath.Join(disk, "certs"),
 		"--bind-address=" + all[0].cloudWAN().String(), "--advertise-address=" + all[0].cloudWAN().String(),
@@ -71,6 +74,10 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 		// answer finds it in the log.
 		"--audit-log-mode=blocking", "--audit-log-maxsize=4096",
 	}}
+	if cfg.EventsApart {
+		core = append(core, store(string(EtcdEvents), "etcd-events", etcdEventsAddress, "127.0.0.1:2382"))
+		apiserver.Argv = append(apiserver.Argv, "--etcd-servers-overrides=/events#http://"+etcdEventsAddress)
+	}
 	client := func(program, name string, flags ...string) machine.Command {
 		kubeconfig := cert(name + ".kubeconfig")
 		return machine.Command{Name: name, Log: logs(name), Argv: append([]string{
@@ -107,7 +114,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	for i := range rest {
 		rest[i].Again = true // they end when they lose their lock, or are refused for a moment
 	}
-	return []machine.Command{etcd, apiserver}, rest
+	return append(core, apiserver), rest
 }
 
 // silenceAfter returns coordinator-controller's setting of that name, which must be less than the grace period.
@@ -152,6 +159,7 @@ func (c Config) auditPolicy() string {
 // Programs of the control plane, for Client.Cloud.
 const (
 	Etcd                  Component = "etcd"
+	EtcdEvents            Component = "etcd-events" // with Config.EventsApart
 	KubeAPIServer         Component = "kube-apiserver"
 	KubeControllerManager Component = "kube-controller-manager"
 	KubeScheduler         Component = "kube-scheduler"

@@ -61,6 +61,10 @@ func TestCommands(t *testing.T) {
 	core, _ = controlPlane(programs(), "/disk", Config{Timing: Quick, IPFamily: DualStack})
 	fmt.Fprintln(&b, "== cloud, with both IP families")
 	show(&b, core[1])
+	core, _ = controlPlane(programs(), "/disk", Config{Timing: Quick, EventsApart: true})
+	fmt.Fprintln(&b, "== cloud, with Events apart")
+	show(&b, core[1])
+	show(&b, core[2])
 	for _, tt := range []struct {
 		what  string
 		place place

@@ -13,17 +13,32 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// etcdAddress is where the cloud's etcd serves, only for the cloud's own machine.
-const etcdAddress = "127.0.0.1:2379"
+// etcdAddress is where the cloud's etcd serves, and etcdEventsAddress where that of its Events does, only for the cloud's own
+// machine.
+const etcdAddress, etcdEventsAddress = "127.0.0.1:2379", "127.0.0.1:2381"
 
-// Compact makes the cloud's etcd forget all history before its present revision, and returns that revision. kube-apiserver
-// answers from its own watch cache as long as it can, so it still knows what etcd has forgotten. After its restart (Cloud(ctx,
-// Restart, KubeAPIServer)) every watch that has not seen the newest change must start again (410).
+// Compact makes the cloud's etcd forget all history before its present revision, and returns that revision. The etcd of the
+// cloud's Events, if it has one, does the same. kube-apiserver answers from its own watch cache as long as it can, so it still
+// knows what etcd has forgotten. After its restart (Cloud(ctx, Restart, KubeAPIServer)) every watch that has not seen the newest
+// change must start again (410).
 func (c *Client) Compact(ctx context.Context) (edge.Revision, error) {
+	cfg, err := c.Config()
+	if err != nil {
+		return 0, err
+	}
+	if cfg.EventsApart {
+		if _, err := c.compact(ctx, etcdEventsAddress); err != nil {
+			return 0, err
+		}
+	}
+	return c.compact(ctx, etcdAddress)
+}
+
+func (c *Client) compact(ctx context.Context, etcd string) (edge.Revision, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return c.Dial(ctx, cloudMachine, address)
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return c.Dial(ctx, cloudMachine, etcd)
 		},
 	}}
 	// etcd's gateway speaks JSON, with 64-bit numbers as strings. Any read returns the present revision.

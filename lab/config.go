@@ -122,6 +122,8 @@ type Config struct {
 	Variants map[int]Variant `json:"variants,omitempty"`
 	// AuditAll makes the cloud's audit log record every request, for Client.Requests.
 	AuditAll bool `json:"auditAll,omitempty"`
+	// EventsApart makes the cloud keep Events in an etcd of their own. Its revisions are unrelated to all others.
+	EventsApart bool `json:"eventsApart,omitempty"`
 
 	// noHub is Variant.NoHub, in what Config.of returns.
 	noHub bool

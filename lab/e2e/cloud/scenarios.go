@@ -12,5 +12,5 @@ import (
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios,
 		lifeScenarios, movedScenarios, rotationScenarios, poolCutScenarios,
-		restoredScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, standbyScenarios)
+		restoredScenarios, storesScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, standbyScenarios)
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"yurtcoordinator/lab"
 	"yurtcoordinator/lab/e2e/watchcheck"
 )
 
@@ -102,6 +103,11 @@ func (a *Audience) Seat(t *T, nodes []string) {
 func (a *Audience) sit(t *T, node, name string, as func(*watchcheck.Config)) {
 	through, err := t.Lab.HubConfig(node)
 	t.Must(err)
+	a.sitWith(t, through, node, name, as)
+}
+
+// sitWith is sit with an access of the client's own.
+func (a *Audience) sitWith(t *T, through *rest.Config, node, name string, as func(*watchcheck.Config)) {
 	config := t.Watcher(through, a.Path)
 	as(&config)
 	recorder, err := watchcheck.New(config)
@@ -117,6 +123,16 @@ const asKubelet = "kubelet/scenario"
 func (a *Audience) SeatKept(t *T, nodes []string) {
 	for _, node := range nodes {
 		a.sit(t, node, "kept", func(c *watchcheck.Config) { c.Agent = asKubelet })
+	}
+	a.CaughtUp(t, 60*time.Second)
+}
+
+// SeatGuest puts a client with an administrator's token on each node. The hub keeps its reads for it alone.
+func (a *Audience) SeatGuest(t *T, nodes []string) {
+	for _, node := range nodes {
+		through, err := t.Lab.HubConfigAs(node, lab.AdminToken)
+		t.Must(err)
+		a.sitWith(t, through, node, "guest", func(c *watchcheck.Config) { c.Agent = asKubelet })
 	}
 	a.CaughtUp(t, 60*time.Second)
 }

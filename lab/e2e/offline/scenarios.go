@@ -11,5 +11,5 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(offlineScenarios, endpointsScenarios, freshScenarios, identityScenarios, podScenarios, monthScenarios,
-		revokedScenarios)
+		revokedScenarios, rotatedScenarios)
 }
