@@ -114,9 +114,9 @@ func (s *server) resetAt(n uint32, cause error) {
 
 // leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases.
 // If there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers
-// behind it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2, and each time after twice
-// as many refused Leases. The pauses grow because all servers may be sick. A busy server (429) is not reset, to add no load. A successful read
-// proves nothing: a server that can't write may still read.
+// behind it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2, and each time after
+// twice as many refused Leases. The pauses grow because all servers may be sick. A busy server (429) is not reset, to add no
+// load. A successful read proves nothing: a server that can't write may still read.
 func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
 		if write {
