@@ -61,7 +61,7 @@ func sickWebhook(t *kit.T) {
 	agents := agentsOf(t, node)
 	f := follow(t, node)
 	setWidget(t, t.Cloud.Objects, widgetsAlpha, 1)
-	agents.have(1, 60*time.Second)
+	agents.have(1)
 	f.current()
 	t.Hold(5*time.Second, "what was new has been read")
 	before := calmSince(t)
@@ -84,7 +84,7 @@ func sickWebhook(t *kit.T) {
 	t.Say("the webhook is back")
 	healed := time.Now()
 	end = convert(t)
-	agents.have(2, time.Minute)
+	agents.have(2)
 	t.Figure("healed_to_current_s", time.Since(healed).Seconds())
 	agents.follow(2, 2*time.Minute)
 	f.current()
@@ -220,10 +220,10 @@ func (a agent) lists() (size int64, err error) {
 	return list.Items[0].Size, nil
 }
 
-// have waits until each agent lists the widget as it is.
-func (all agents) have(size int64, within time.Duration) {
+// have waits until each agent lists the widget as it is, for a minute.
+func (all agents) have(size int64) {
 	for _, a := range all {
-		a.t.Eventually(within, fmt.Sprintf("the agent with the identity of %s lists size %d", a.as, size), func() error {
+		a.t.Eventually(time.Minute, fmt.Sprintf("the agent with the identity of %s lists size %d", a.as, size), func() error {
 			is, err := a.lists()
 			if err == nil && is != size {
 				err = fmt.Errorf("it lists %d", is)
