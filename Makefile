@@ -105,11 +105,11 @@ setup: yurtlab ## install what the tests need (Debian packages as root; else say
 
 .PHONY: e2e-core
 e2e-core: setup ## the end-to-end scenarios of the core
-	cd lab && $(STATIC) go test $(TEST) -v -timeout 60m -parallel 1 ./e2e -scenarios core
+	cd lab && $(STATIC) go test $(TEST) -v -timeout 60m ./e2e -scenarios core
 
 .PHONY: e2e
 e2e: setup alerts ## the alerts' cases, and all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector
-	cd lab && $(STATIC) go test $(TEST) -v -timeout 6h -parallel 1 ./e2e -scenarios all -raced
+	cd lab && $(STATIC) go test $(TEST) -v -timeout 6h ./e2e -scenarios all -raced
 
 .PHONY: static
 static: fmt-check lint generated

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"yurtcoordinator/internal/pages"
@@ -28,10 +27,7 @@ var (
 )
 
 // failures are the ends of failed scenarios, to be repeated at the very end: of a long log often only that is kept.
-var (
-	failures   []string
-	failuresMu sync.Mutex
-)
+var failures []string
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -42,18 +38,14 @@ func TestMain(m *testing.M) {
 }
 
 // TestScenarios runs end-to-end scenarios with the yurtlab that `make setup` has built, as a user would. Without
-// -scenarios there is nothing to run: they take minutes, and `go test ./...` is for unit tests. As many run side by side as
-// -parallel says: each has a lab of its own, and mostly waits.
+// -scenarios there is nothing to run: they take minutes, and `go test ./...` is for unit tests.
 func TestScenarios(t *testing.T) {
 	for _, s := range selected(t) {
 		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
 			transcript, err := runScenario(t.Context(), s)
 			t.Logf("transcript:\n%s", transcript)
 			if err != nil {
 				t.Error(err)
-				failuresMu.Lock()
-				defer failuresMu.Unlock()
 				failures = append(failures, fmt.Sprintf("%s failed: %v; the end of its transcript:\n%s", s.Name, err,
 					lastLines(transcript, 25)))
 			}
