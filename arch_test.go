@@ -203,7 +203,8 @@ var law = []struct {
 	{"internal/sim/history", nil, "what can happen is known without what it happens to"},
 	{"internal/sim/world", []string{
 		"deploy", "internal/cloud", "internal/edge", "internal/ends", "internal/hub", "internal/hub/config", "internal/hub/front",
-		"internal/sim/pki", "internal/pool", "internal/pool/apiserver", "internal/run", "internal/sim/history",
+		"internal/sim/pki", "internal/pool", "internal/pool/apiserver", "internal/pool/pooltest", "internal/run",
+		"internal/sim/history",
 		"internal/sim/model", "internal/sim/network", "internal/sim/stock",
 	}, "a world has the product's programs, by their own constructors, and what is not ours as models"},
 	{"internal/sim/cmd", nil, "who explores runs a test"},

@@ -9,10 +9,8 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +35,7 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool"
 	"yurtcoordinator/internal/pool/apiserver"
+	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
@@ -102,44 +101,6 @@ func (v *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var empty = model.NewStore().Backup() // a constant
 
-// keys are what a coordinator keeps in etcd by itself: copies of what hubs bring. Its API server, a model, does not show them.
-type keys struct {
-	mu      sync.Mutex
-	written int64
-	has     map[string]key
-}
-
-type key struct {
-	value   []byte
-	written int64
-}
-
-func (k *keys) write(_ context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range txn.Compare {
-		if k.has[string(c.Key)].written != c.GetModRevision() {
-			return false, nil
-		}
-	}
-	k.written++
-	for _, op := range txn.Success {
-		if put := op.GetRequestPut(); put != nil {
-			k.has[string(put.Key)] = key{put.Value, k.written}
-		} else {
-			delete(k.has, string(op.GetRequestDeleteRange().Key))
-		}
-	}
-	return true, nil
-}
-
-func (k *keys) read(_ context.Context, name []byte) (value []byte, written int64, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	is := k.has[string(name)]
-	return is.value, is.written, nil
-}
-
 // dial shows the time of a machine's wall clock.
 type dial struct{ *machine }
 
@@ -154,7 +115,8 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	ctx = s.world.logs(ctx, s.machine.name+"/coordinator")
 	w := s.world
 	s.store.Restore(empty)
-	kept := &keys{has: map[string]key{}}
+	// Copies of what hubs bring; the API server, a model, does not show them.
+	kept := &pooltest.FakeEtcd{Keys: map[string]string{}}
 	cfg := model.Config{Store: s.store, Clock: dial{s.machine}, Random: w.numbers()}
 	asked := &reviews{next: model.NewServer(cfg)}
 	client, err := kubernetes.NewForConfig(&rest.Config{
@@ -175,7 +137,7 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 		Ends: ends.Ends{Clock: s.clock(), Chance: ends.Chance{Source: w.numbers()}},
 	}, pool.Around{
 		Server: around, Port: edge.PortCoordinator, Dial: p.Dial, Log: klog.FromContext(ctx),
-		Write: kept.write, Read: kept.read,
+		Write: kept.Write, Read: kept.Read,
 		Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // of returns a ConfigMap as of a revision.
 func of(name string, revision int64, content string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: nameSpace, Name: name, ResourceVersion: strconv.FormatInt(revision, 10)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: readNamespace, Name: name, ResourceVersion: strconv.FormatInt(revision, 10)},
 		Data:       map[string]string{"n": content},
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
@@ -33,8 +34,8 @@ var read = []schema.GroupResource{
 	corev1.Resource("services"), discoveryv1.Resource("endpointslices"), corev1.Resource("configmaps"),
 }
 
-// nameSpace is the only one that has objects of the resources read.
-const nameSpace = "data"
+// readNamespace is the only one that has objects of the resources read.
+const readNamespace = "data"
 
 // edits is what changes objects in the cloud: a few names of each resource, made, changed and deleted by chance, mostly one
 // after another, and sometimes many at once. It goes around all that is harmed: the cloud's users have other ways.
@@ -54,7 +55,7 @@ func (e *edits) run(ctx context.Context) {
 		for range many {
 			e.one(ctx)
 		}
-		sleep(ctx, pause)
+		_ = run.Pause(ctx, pause)
 	}
 }
 
@@ -63,20 +64,20 @@ func (e *edits) one(ctx context.Context) {
 	e.count++
 	resource, deletes := read[e.random.IntN(len(read))], e.random.IntN(3) == 0
 	m := metav1.ObjectMeta{
-		Namespace: nameSpace, Name: "o" + strconv.Itoa(e.random.IntN(5)), Labels: map[string]string{"n": strconv.Itoa(e.count)},
+		Namespace: readNamespace, Name: "o" + strconv.Itoa(e.random.IntN(5)), Labels: map[string]string{"n": strconv.Itoa(e.count)},
 	}
 	switch resource.Resource {
 	case "services":
-		edit(ctx, e.client.CoreV1().Services(nameSpace), &corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{
+		edit(ctx, e.client.CoreV1().Services(readNamespace), &corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{{Port: int32(1 + e.count%1000)}},
 		}}, deletes)
 	case "endpointslices":
-		edit(ctx, e.client.DiscoveryV1().EndpointSlices(nameSpace), &discoveryv1.EndpointSlice{
+		edit(ctx, e.client.DiscoveryV1().EndpointSlices(readNamespace), &discoveryv1.EndpointSlice{
 			ObjectMeta: m, AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprintf("10.9.%d.%d", e.count/250%250, 1+e.count%250)}}},
 		}, deletes)
 	default:
-		edit(ctx, e.client.CoreV1().ConfigMaps(nameSpace), &corev1.ConfigMap{
+		edit(ctx, e.client.CoreV1().ConfigMaps(readNamespace), &corev1.ConfigMap{
 			ObjectMeta: m, Data: map[string]string{"n": strconv.Itoa(e.count)},
 		}, deletes)
 	}
@@ -121,11 +122,10 @@ func (w *World) watches() error {
 		defer close(done)
 		e.run(ctx)
 	}()
-	w.rest = func() {
+	w.stop = append(w.stop, func() {
 		cancel()
 		<-done
-	}
-	w.stop = append(w.stop, w.rest)
+	})
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (n *node) runReader(ctx context.Context, p *network.Process) error {
 		r.begins()
 		from := of[r.resource.Resource]
 		var lw cache.ListerWatcher = cache.NewListWatchFromClient(
-			from.client, r.resource.Resource, nameSpace, fields.Everything())
+			from.client, r.resource.Resource, readNamespace, fields.Everything())
 		if n.ofSecond {
 			lw = lists{lw}
 		}
@@ -171,26 +171,19 @@ func (n *node) runReader(ctx context.Context, p *network.Process) error {
 	for ctx.Err() == nil {
 		q := maps.asks()
 		name := "o" + strconv.Itoa(q.asked.Second()/3%5)
-		o, err := c.CoreV1().ConfigMaps(nameSpace).Get(ctx, name, metav1.GetOptions{})
+		o, err := c.CoreV1().ConfigMaps(readNamespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err == nil:
-			maps.got(nameSpace+"/"+name, o, q)
+			maps.got(readNamespace+"/"+name, o, q)
 		case apierrors.IsNotFound(err):
-			maps.got(nameSpace+"/"+name, nil, q)
+			maps.got(readNamespace+"/"+name, nil, q)
 		}
-		sleep(ctx, 3*time.Second)
+		_ = run.Pause(ctx, 3*time.Second)
 	}
 	for range n.reads {
 		<-done
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // lists is a ListerWatcher whose reflector lists before it watches.

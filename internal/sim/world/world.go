@@ -72,9 +72,8 @@ type World struct {
 	harms []happening
 	// restored counts how often the cloud's storage was set back, and jolts the events that were over at once.
 	restored, jolts int
-	// truth is what the cloud has had, nil if nobody reads. rest ends the edits.
+	// truth is what the cloud has had, nil if nobody reads.
 	truth *truth
-	rest  func()
 	mu    sync.Mutex
 }
 
@@ -206,7 +205,7 @@ func (w *World) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease, nameSpace} {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease, readNamespace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return err
