@@ -64,7 +64,8 @@ func (e *edits) one(ctx context.Context) {
 	e.count++
 	resource, deletes := read[e.random.IntN(len(read))], e.random.IntN(3) == 0
 	m := metav1.ObjectMeta{
-		Namespace: readNamespace, Name: "o" + strconv.Itoa(e.random.IntN(5)), Labels: map[string]string{"n": strconv.Itoa(e.count)},
+		Namespace: readNamespace, Name: "o" + strconv.Itoa(e.random.IntN(5)),
+		Labels: map[string]string{"n": strconv.Itoa(e.count)},
 	}
 	switch resource.Resource {
 	case "services":
