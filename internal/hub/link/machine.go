@@ -26,7 +26,9 @@ const (
 	CoreServed
 	// CoreFailed means that a core read, or a request for a Lease, was answered with a failure: see Monitor.CoreAnswered.
 	CoreFailed
-	// CheckStarted: a core read was sent to find out whether a failing server serves again.
+	// CoreHung means that a request for a Lease got no answer in its time.
+	CoreHung
+	// CheckStarted: a core read was sent to find out whether the server serves.
 	CheckStarted
 	// CheckEnded: the check is over. If it was answered, CoreServed or CoreFailed came before.
 	CheckEnded

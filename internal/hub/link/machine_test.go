@@ -363,6 +363,8 @@ func (k Kind) String() string {
 		return "core-ok"
 	case CoreFailed:
 		return "core-failed"
+	case CoreHung:
+		return "core-hung"
 	case CheckStarted:
 		return "check-started"
 	case CheckEnded:

@@ -125,6 +125,14 @@ func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	m.step(e, nil)
 }
 
+// CoreHung reports that a request for a Lease got no answer in its time. It never blocks. Without Config.Check it changes
+// nothing.
+func (m *Monitor) CoreHung() {
+	if m.cfg.Check != nil {
+		m.step(Event{Kind: CoreHung, At: m.cfg.Ends.Running()}, nil)
+	}
+}
+
 // another records that a collection failed, and reports whether another one did lately.
 func (m *Monitor) another(of string, at time.Time) bool {
 	m.mu.Lock()

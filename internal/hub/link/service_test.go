@@ -16,6 +16,7 @@ func served(s, sent float64) Event {
 func unserved(s, sent float64) Event {
 	return Event{Kind: CoreFailed, At: at(s), SentAt: at(sent)}
 }
+func hung(s float64) Event     { return Event{Kind: CoreHung, At: at(s)} }
 func checking(s float64) Event { return Event{Kind: CheckStarted, At: at(s)} }
 func checked(s float64) Event  { return Event{Kind: CheckEnded, At: at(s)} }
 
@@ -40,6 +41,13 @@ func TestService(t *testing.T) {
 		{"confirmed by the check", []Event{unserved(1, 0.9), checking(1.2), unserved(1.3, 1.2), checked(1.3)}, true, 4.3},
 		{"refuted by the check", []Event{unserved(1, 0.9), checking(1.2), served(1.3, 1.2), checked(1.3)}, false, none},
 		{"a check that got no answer", []Event{unserved(1, 0.9), checking(1.2), checked(4.2)}, false, none},
+		{"a Lease that hangs is followed by a check", []Event{hung(1)}, false, 1},
+		{"a check that shows that all is well", []Event{hung(1), checking(1), served(1.1, 1), checked(1.1)}, false, none},
+		{"a check that hangs too", []Event{hung(1), checking(1), hung(4), checked(11)}, false, none},
+		{"a check that is answered late, with a failure", []Event{hung(1), checking(1), unserved(6, 1), checked(6)}, false, 6.2},
+		{"and another", []Event{hung(1), checking(1), unserved(6, 1), checked(6), checking(6.2), unserved(11, 6.2), checked(11)},
+			true, 14},
+		{"a Lease that hangs while failing", then(failing, hung(3)), true, 5},
 		{"the end of no check", []Event{checked(1)}, false, none},
 		{"one good answer does not end it", then(failing, served(3, 2.9)), true, 3.5},
 		{"two do", then(failing, served(3, 2.9), served(4, 3.9)), false, none},

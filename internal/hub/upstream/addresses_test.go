@@ -221,7 +221,7 @@ func TestPathOfAServer(t *testing.T) {
 		}
 	}
 	await(t, u, link.Failing) // two core reads were answered with 503: also below a path they are core reads
-	if got := <-paths; got != "/k8s/clusters/c%2F1"+cfg.CoreRead+"?" {
+	if got := <-paths; got != "/k8s/clusters/c%2F1"+cfg.CoreRead+answerWithin {
 		t.Errorf("the check asks for %s", got)
 	}
 }

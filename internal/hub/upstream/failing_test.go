@@ -116,6 +116,42 @@ func TestFailingServer(t *testing.T) {
 	}
 }
 
+// TestServerWithoutStorage: an API server that has lost etcd takes connections and answers only clients that say how long they
+// wait. The others give up before it answers.
+func TestServerWithoutStorage(t *testing.T) {
+	ca := newAuthority(t)
+	var away atomic.Bool
+	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+		within, _ := time.ParseDuration(r.URL.Query().Get("timeout"))
+		switch {
+		case !away.Load() || r.URL.Path == "/readyz":
+		case within > 0 && within < 10*time.Second: // the time of a check
+			w.WriteHeader(http.StatusGatewayTimeout)
+		default:
+			<-r.Context().Done()
+		}
+	}, nil)
+	cfg := ca.files(t, "system:node:n1", s.URL)
+	cfg.CoreRead = ownLease
+	cfg.Link.CheckInterval = 100 * time.Millisecond
+	u := start(t, cfg)
+	await(t, u, link.Up)
+	away.Store(true)
+	ctx, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer end()
+	heartbeat, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://cloud"+ownLease, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := u.AsNode().RoundTrip(heartbeat); err == nil {
+		_ = response.Body.Close()
+		t.Fatalf("the heartbeat was answered %d", response.StatusCode)
+	}
+	await(t, u, link.Failing)
+	away.Store(false)
+	await(t, u, link.Up)
+}
+
 // TestFailingServerIsLeft: where there is another server, requests go there.
 func TestFailingServerIsLeft(t *testing.T) {
 	ca := newAuthority(t)

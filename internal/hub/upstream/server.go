@@ -26,6 +26,9 @@ const (
 	// leftFor is how long after the last of them the hub does so: no Lease goes to a server that it has left, so nothing else
 	// would show that it has recovered.
 	leftFor = time.Minute
+	// answerWithin is the query that has an API server answer a check, with 504 if it has lost etcd. Half of the time of a check
+	// is left for the way (link's checkTimeout). Without it, kube-apiserver answers after a minute.
+	answerWithin = "?timeout=5s"
 	// maxProbeBody bounds how many bytes of a probe's answer the hub reads. It must read the answer so that the connection can
 	// be reused.
 	maxProbeBody = 4 << 10
@@ -104,6 +107,7 @@ func (s *server) leaseHung(sentAt time.Time) {
 	if n := s.notTaken(); s.lastHeard().After(sentAt) && n >= s.again.Load() {
 		s.resetAt(n, errHung)
 	}
+	s.monitor.CoreHung() // whose check is not to be reset
 }
 
 // resetAt resets the connections after n requests about a Lease that failed in a row. The next time is after twice as many.
@@ -201,9 +205,9 @@ func probeError(err error) error {
 	return fmt.Errorf("probe: %w", err)
 }
 
-// check makes a core read as the node, and reports the answer's status.
+// check makes a core read as the node, and reports the answer's status. It asks for an answer within answerWithin.
 func (s *server) check(ctx context.Context) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.at(s.cfg.CoreRead), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.at(s.cfg.CoreRead)+answerWithin, nil)
 	if err != nil {
 		return
 	}
