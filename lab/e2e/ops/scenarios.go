@@ -11,5 +11,6 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(accessScenarios, streamScenarios, ownObjectScenarios, opsScenarios, filledScenarios,
-		failingScenarios, sickScenarios, aggregatedScenarios, stormScenarios, familyScenarios)
+		failingScenarios, sickScenarios, aggregatedScenarios, etcdAwayScenarios, stormScenarios,
+		familyScenarios)
 }
