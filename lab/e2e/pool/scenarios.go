@@ -11,5 +11,5 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(sharingScenarios, oneCopyScenarios, topologyScenarios, herdScenarios,
-		thinScenarios, machineryScenarios, faultsScenarios)
+		thinScenarios, firstListScenarios, machineryScenarios, faultsScenarios)
 }
