@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/hub/front"
@@ -20,8 +21,15 @@ func (h *Hub) follow() error {
 	if err != nil {
 		return err
 	}
+	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return err
+	}
+	oversized := newTooLarge(string(h.cfg.Node), h.metrics, h.ends)
+	h.parts.Add("Events of what is too large to cache", func(ctx context.Context) error { return oversized.Run(ctx, cloud) })
 	config := cache.Config{
-		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
+		TooLarge: oversized.Tell,
+		Node:     h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
 		Ends: h.ends,
 		Changed: func() {
 			h.member.Changed()

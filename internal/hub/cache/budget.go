@@ -45,13 +45,15 @@ func (s *Set) giveUp(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !m.ending {
-		s.giveUpLocked(m, s.cfg.Ends.Running())
+		s.giveUpLocked(m, budget(m.Client), s.cfg.Ends.Running())
 	}
 }
 
-func (s *Set) giveUpLocked(m *Member, now time.Time) {
+// giveUpLocked is giveUp for a selection that exceeds the bound most, in bytes.
+func (s *Set) giveUpLocked(m *Member, most int, now time.Time) {
 	klog.FromContext(m.life).Info("No longer following a selection that is too large; the cloud answers it", "what", m.id(),
-		"bytes", m.Replica.Stats().ObjectBytes)
+		"bytes", m.Replica.Stats().ObjectBytes, "bound", most)
+	s.cfg.TooLarge(m.id(), most)
 	if len(s.tooLarge) >= maxPassedOn {
 		clear(s.tooLarge)
 	}
@@ -80,7 +82,7 @@ func (s *Set) keepToBudgetLocked(now time.Time) {
 	var most *Member // the largest of all callers with credentials of their own
 	for client, m := range largest {
 		if used[client] > budget(client) {
-			s.giveUpLocked(m, now)
+			s.giveUpLocked(m, budget(client), now)
 			continue
 		}
 		if client != "" && (most == nil || used[client] > used[most.Client]) {
@@ -88,7 +90,7 @@ func (s *Set) keepToBudgetLocked(now time.Time) {
 		}
 	}
 	if all > guestsBytes && most != nil && !most.ending {
-		s.giveUpLocked(most, now)
+		s.giveUpLocked(most, guestsBytes, now)
 	}
 }
 

@@ -63,6 +63,10 @@ func TestACallersBudget(t *testing.T) {
 func TestWhatWasTooLargeIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *setWorld) {
 		w.client = "sa 1"
+		var said []string
+		w.Set.mu.Lock()
+		w.cfg.TooLarge = func(what store.Collection, most int) { said = append(said, fmt.Sprint(what.Client, " ", most)) }
+		w.Set.mu.Unlock()
 		w.has(of(w.client, inA), 9, large(guestBytes))
 		want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
 		time.Sleep(2*tidyEvery + time.Second)
@@ -78,6 +82,11 @@ func TestWhatWasTooLargeIsTriedAgain(t *testing.T) {
 		w.nothing()
 		if len(w.guests()) != 1 {
 			t.Errorf("%+v are followed", w.guests())
+		}
+		w.Set.mu.Lock()
+		defer w.Set.mu.Unlock()
+		if want := fmt.Sprint("sa 1 ", guestBytes); len(said) != 1 || said[0] != want {
+			t.Errorf("said to be too large: %q, want %q", said, want)
 		}
 	})
 }

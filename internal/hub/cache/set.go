@@ -76,6 +76,9 @@ type Config struct {
 	// return nil.
 	View        func(schema.GroupVersionResource) *View
 	KubeletView func(Selection) replica.View
+	// TooLarge is told of each selection that the hub stops following because it does not fit within a bound, and the bound in
+	// bytes. By default it does nothing. It must not block, nor use the Set.
+	TooLarge func(what store.Collection, most int)
 	// Changed is called when a program's selection begins or ends, and when its replica changes. It must not block, nor use the
 	// Set.
 	Changed func()
@@ -113,6 +116,9 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 	}
 	if c.KubeletView == nil {
 		c.KubeletView = func(Selection) replica.View { return nil }
+	}
+	if c.TooLarge == nil {
+		c.TooLarge = func(store.Collection, int) {}
 	}
 	s := &Set{
 		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
