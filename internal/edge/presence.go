@@ -97,6 +97,10 @@ type NodePresence struct {
 	GraceSeconds int  `json:"graceSeconds"`
 }
 
+// MayBeEndpoint reports whether a Pod may have an address. As in Kubernetes, an endpoint may not be a loopback or link-local
+// address, nor a multicast or unspecified one: to each client of a Service that would mean something near the client.
+func MayBeEndpoint(ip netip.Addr) bool { return ip.Unmap().IsGlobalUnicast() }
+
 // PresenceOf returns what endpoints need to know of a Pod. The caller fills in its revision and Said.
 //
 // PresenceOf recognizes Overruled by an empty reason of the condition. kubelet gives a reason whenever it sets a Pod to not
@@ -120,6 +124,9 @@ func PresenceOf(p *corev1.Pod) PodPresence {
 			return
 		}
 		ip = ip.Unmap()
+		if !MayBeEndpoint(ip) {
+			return
+		}
 		for _, other := range is.IPs {
 			if other.Is4() == ip.Is4() {
 				return

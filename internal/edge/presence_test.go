@@ -49,6 +49,16 @@ func TestPresenceOf(t *testing.T) {
 		{"no addresses", func(p *corev1.Pod) {
 			p.Status.PodIP, p.Status.PodIPs = "", []corev1.PodIP{{IP: "localhost"}, {IP: "fe80::1%eth0"}, {IP: ""}}
 		}, "[] ready"},
+		{"addresses that mean something else to each client", func(p *corev1.Pod) {
+			p.Status.PodIP, p.Status.PodIPs = "127.0.0.1", nil
+			for _, ip := range []string{
+				"127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "::ffff:127.0.0.1", "::1", "::", "fe80::1",
+				"ff02::1",
+			} {
+				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+			}
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: "10.0.0.9"})
+		}, "[10.0.0.9] ready"},
 		{"deleted", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
 			"[10.0.0.1 fd00::1] ready terminating"},
 		{"failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "[10.0.0.1 fd00::1] ready finished"},

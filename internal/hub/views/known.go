@@ -105,7 +105,7 @@ func (e endpoint) family() (v4 bool, err error) {
 
 func (p *KnownPod) address(v4 bool) (netip.Addr, bool) {
 	for _, ip := range p.IPs {
-		if ip.Is4() == v4 {
+		if ip.Is4() == v4 && edge.MayBeEndpoint(ip) { // as the coordinator says: it may be another's program
 			return ip, true
 		}
 	}
