@@ -16,7 +16,7 @@ func main() {
 	err := plugin.New(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(plugin.Visible(os.Stderr), "error:", err)
 		os.Exit(1)
 	}
 }

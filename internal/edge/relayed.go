@@ -1,6 +1,10 @@
 package edge
 
-import "strings"
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
 
 // AnnotationRelayedBy on a Lease says that the node writes the Lease itself, over a neighbour's line. Its value is one
 // Relayed.String. In the cloud it stands beside DelegateHeartbeat. On the coordinator's copy it stands without that mark, so
@@ -26,8 +30,11 @@ func (r Relayed) String() string {
 	return string(r.By)
 }
 
-// ParseRelayed reads what String writes.
+// ParseRelayed reads what String writes. It returns the zero Relayed for any other text, because nodes write it.
 func ParseRelayed(text string) Relayed {
 	by, only := strings.CutSuffix(text, onlyHeartbeats)
+	if len(validation.IsDNS1123Subdomain(by)) > 0 {
+		return Relayed{}
+	}
 	return Relayed{NodeName(by), only}
 }

@@ -31,7 +31,7 @@ type commands struct {
 
 // New returns the command line.
 func New(out, errs io.Writer) *cobra.Command {
-	c := &commands{flags: genericclioptions.NewConfigFlags(true), output: out, errs: errs}
+	c := &commands{flags: genericclioptions.NewConfigFlags(true), output: out, errs: Visible(errs)}
 	*c.flags.Timeout = requestTimeout
 	root := &cobra.Command{
 		Use:     "kubectl-yurt",
@@ -130,7 +130,7 @@ func (c *commands) list(p *printer, pools []Pool, problems bool) error {
 	if p.objects != nil || p.noHeaders {
 		return nil
 	}
-	_, err := fmt.Fprintf(c.output, "\n%s\n", counted)
+	_, err := fmt.Fprintf(p.out, "\n%s\n", counted)
 	return err
 }
 

@@ -50,7 +50,7 @@ func addPrinting(cmd *cobra.Command) *printing {
 // printer returns what prints to out as the flags say.
 func (p *printing) printer(out io.Writer) (*printer, error) {
 	form := *p.flags.OutputFormat
-	to := &printer{out: out, wide: form == formWide, noHeaders: p.noHeaders, colour: coloured(out), now: time.Now()}
+	to := &printer{out: Visible(out), wide: form == formWide, noHeaders: p.noHeaders, colour: coloured(out), now: time.Now()}
 	if to.wide || form == "" && *p.flags.TemplatePrinterFlags.TemplateArgument == "" {
 		return to, nil
 	}
@@ -227,7 +227,6 @@ func (p *printer) paint(state, text string) string {
 	if !p.colour {
 		return text
 	}
-	const yellow, red, reset = "\x1b[33m", "\x1b[31m", "\x1b[0m"
 	switch state {
 	case StateConnected, CoordinatorReady, LevelOK, "":
 		return text
