@@ -80,9 +80,10 @@ type Config struct {
 	// AddressesFile holds further addresses of this node, one per line; reread when it changes, and it may be missing. The
 	// coordinator serves at those that the machine has. Empty means that there are none.
 	AddressesFile string
-	// PoolAddressesFile holds the addresses of the pool's nodes, one per line. PoolCAFile holds the authorities that sign the
-	// pool's coordinators and nobody else. Both are reread when they change, and may be missing. If a younger coordinator of the
-	// same pool and slot serves at one of these addresses, this one ends. Empty means that this one does not look.
+	// PoolAddressesFile holds the addresses of the pool's nodes, one per line. PoolCAFile holds the authorities of
+	// this pool alone. They sign its coordinators, and only they can make a caller an operator. Both are reread when they change,
+	// and may be missing. If a younger coordinator of the same pool and slot serves at one of these addresses, this one ends.
+	// Empty means that this one does not look, and that each of the client CAs may make operators.
 	PoolAddressesFile, PoolCAFile string
 	// DeniedUsersFile lists whose client certificates are no longer valid, one item per line: a user's name, or X509SHA256= and
 	// the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty means that
@@ -148,7 +149,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"file with the addresses of the pool's nodes, one per line; a younger coordinator at one of them ends this one; may be "+
 			"missing")
 	fs.StringVar(&c.PoolCAFile, "pool-ca-file", c.PoolCAFile,
-		"CAs that sign this pool's coordinators and nobody else, PEM, for --pool-addresses-file; may be missing")
+		"CAs of this pool alone, PEM: they sign its coordinators, for --pool-addresses-file, and only they make operators; may be "+
+			"missing, and then there are none")
 	fs.StringVar(&c.DeniedUsersFile, "denied-users-file", c.DeniedUsersFile,
 		"file with withdrawn client certificates, one per line: a user's name, or X509SHA256= and a certificate's digest")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,

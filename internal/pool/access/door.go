@@ -27,9 +27,14 @@ var openPaths = []string{"/livez", "/readyz"}
 
 // AtTheDoor authenticates callers by their client certificates. It verifies them by the CAs that verify returns at the time,
 // and by the clock c, as recognized says. An expired or unknown certificate is an error, even on the open paths: its caller
-// does not become anonymous.
-func AtTheDoor(verify requestx509.VerifyOptionFunc, c ends.Clock) authenticator.Request {
-	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify, c)))
+// does not become anonymous. The file poolCA has the pool's own authorities, and counts as divided says; empty means that all
+// CAs may say the same.
+func AtTheDoor(verify requestx509.VerifyOptionFunc, poolCA string, c ends.Clock) authenticator.Request {
+	as := requestx509.UserConversion(requestx509.CommonNameUserConversion)
+	if poolCA != "" {
+		as = divided{poolCA}
+	}
+	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify, as, c)))
 	conditions := make([]apiserverapi.AnonymousAuthCondition, len(openPaths))
 	for i, open := range openPaths {
 		conditions[i].Path = open

@@ -28,6 +28,7 @@ const rememberedConnections = 256
 // whose CA was removed, would stay connected.
 type recognized struct {
 	verify requestx509.VerifyOptionFunc
+	as     requestx509.UserConversion // says who a verified chain is
 	clock  ends.Clock
 	known  *lru.Cache   // *tls.ConnectionState: *caller
 	latest atomic.Int64 // NotBefore that was verified, in Unix seconds
@@ -41,8 +42,8 @@ type caller struct {
 	from, until time.Time
 }
 
-func newRecognized(verify requestx509.VerifyOptionFunc, c ends.Clock) *recognized {
-	return &recognized{verify: verify, clock: c, known: lru.New(rememberedConnections)}
+func newRecognized(verify requestx509.VerifyOptionFunc, as requestx509.UserConversion, c ends.Clock) *recognized {
+	return &recognized{verify: verify, as: as, clock: c, known: lru.New(rememberedConnections)}
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -65,7 +66,7 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	c := &caller{roots: options.Roots}
 	byChain := requestx509.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 		c.from, c.until = validity(chain)
-		return requestx509.CommonNameUserConversion(chain)
+		return k.as.User(chain)
 	})
 	response, ok, err := requestx509.New(options, byChain).AuthenticateRequest(r)
 	if err == nil && ok {

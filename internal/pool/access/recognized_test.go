@@ -49,7 +49,7 @@ func TestRecognized(t *testing.T) {
 		ours, others := pooltest.NewAuthority(t, "ours"), pooltest.NewAuthority(t, "others")
 		var trusted cas
 		trusted.trust(ours)
-		door := AtTheDoor(trusted.verify, ends.Clock{})
+		door := AtTheDoor(trusted.verify, "", ends.Clock{})
 		hub := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
 		check := func(when string, on *tls.ConnectionState, want bool) {
 			t.Helper()
@@ -86,7 +86,8 @@ func TestRecognized(t *testing.T) {
 		time.Sleep(time.Until(ours.Cert.NotAfter) + time.Second)
 		check("once the CA's own has expired", lasting, false)
 		trusted.options.Roots = nil
-		if _, ok, err := newRecognized(trusted.verify, ends.Clock{}).AuthenticateRequest(from(lasting)); ok || err != nil {
+		k := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{})
+		if _, ok, err := k.AuthenticateRequest(from(lasting)); ok || err != nil {
 			t.Errorf("without any CA: recognized %v, %v; want no opinion", ok, err)
 		}
 	})
@@ -98,7 +99,7 @@ func TestRecognizedOnAMachineWithoutAClock(t *testing.T) {
 	var trusted cas
 	trusted.trust(ours)
 	wall := time.Unix(1000, 0)
-	k := newRecognized(trusted.verify, ends.Clock{OfDay: func() time.Time { return wall }})
+	k := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{OfDay: func() time.Time { return wall }})
 	is := func(what string, on *tls.ConnectionState, want bool) {
 		t.Helper()
 		if _, ok, err := k.AuthenticateRequest(from(on)); (ok && err == nil) != want {
@@ -125,7 +126,7 @@ func TestRecognizedIsBounded(t *testing.T) {
 	ours := pooltest.NewAuthority(t, "ours")
 	var trusted cas
 	trusted.trust(ours)
-	k := newRecognized(trusted.verify, ends.Clock{})
+	k := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{})
 	first := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
 	for i := range rememberedConnections + 10 {
 		on := first
@@ -159,7 +160,7 @@ func BenchmarkRecognized(b *testing.B) {
 			}
 		}
 	})
-	once := newRecognized(trusted.verify, ends.Clock{})
+	once := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{})
 	b.Run("connection", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
