@@ -24,8 +24,7 @@
 // Invariants:
 //   - A Server relays only while its own line is up, and not while its link is itself relayed. So no two hubs relay for each
 //     other.
-//   - A Server bounds its tunnels, both the total and those of each neighbour, and the bytes that it carries in a second and in
-//     a day.
+//   - A Server bounds its tunnels, and the bytes that it carries in a second and in a day, in total and for each neighbour.
 //   - A Client sends nothing to a neighbour that does not show the certificate of that neighbour's hub.
 //
 // The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud would have
@@ -45,8 +44,9 @@
 //     (TestKnownBeforeNeeded)
 //   - failures: entered when a neighbour fails; ends when it works, or when forget is over. (TestFailures)
 //   - kept: entered when the list of neighbours is written; ends when one is new, or when keptFor is over. (TestWhatIsKept)
-//   - places.all: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
-//   - allowance.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
+//   - borrowers.tunnels: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
+//   - borrowers.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
+//   - borrower.spent: entered when a neighbour's share of them is; ends when the day is over. (TestAllowance)
 //   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.
 //     (TestATunnelEndsWhenNothingComes)
 package relay

@@ -610,7 +610,7 @@ func TestLimits(t *testing.T) {
 	}
 
 	slow := limits
-	slow.BytesPerSecond = 128 << 10
+	slow.BytesPerSecond = share * 128 << 10
 	m = ca.relays(t, "n3", slow, target)
 	c = ca.asks(t, pool(map[edge.NodeName]string{"n3": m.at}))
 	began := time.Now()
@@ -618,17 +618,19 @@ func TestLimits(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took < time.Second {
-		t.Errorf("200 KB took %v at 128 KB/s", took)
+		t.Errorf("200 KB took %v at 128 KB/s, which is a neighbour's share", took)
 	}
 
 	little := limits
-	little.BytesPerDay = 64 << 10
+	little.BytesPerDay = share * 64 << 10
 	m = ca.relays(t, "n4", little, target)
 	c = ca.asks(t, pool(map[edge.NodeName]string{"n4": m.at}))
 	if text, err := through(t, c, s, strings.Repeat("x", 1<<20)); err == nil {
-		t.Errorf("%d bytes came through, more than a day has", len(text))
+		t.Errorf("%d bytes came through, more than one neighbour may use in a day", len(text))
 	}
-	waitFor(t, "nothing is relayed any more", func() bool { return !m.Relays() })
+	if !m.Relays() {
+		t.Error("it relays for no other neighbour")
+	}
 	if _, err := through(t, c, s, ""); !errors.Is(err, ErrNobody) || m.count("day") == 0 {
 		t.Errorf("%v, %d refused for the day", err, m.count("day"))
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -58,9 +58,7 @@ const (
 type Server struct {
 	cfg     ServerConfig
 	targets map[string]bool
-	bytes   *rate.Limiter
-	places  places
-	day     allowance
+	use     *borrowers
 
 	refused *prometheus.CounterVec
 	opened  prometheus.Counter
@@ -70,9 +68,8 @@ type Server struct {
 // NewServer returns a Server. It registers its metrics.
 func NewServer(c ServerConfig) *Server {
 	m := promauto.With(c.Metrics)
-	limits := c.Limits()
 	s := &Server{
-		cfg: c, targets: map[string]bool{}, bytes: rate.NewLimiter(rate.Limit(limits.BytesPerSecond), burst(limits)),
+		cfg: c, targets: map[string]bool{}, use: newBorrowers(c.Limits()),
 		refused: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_relay_refused_total",
 			Help: "What this hub did not relay, by the reason: connections that were not let in (no-certificate; unknown, of " +
@@ -95,17 +92,15 @@ func NewServer(c ServerConfig) *Server {
 	}
 	m.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "yurthub_relay_tunnels", Help: "Tunnels that are open for neighbours.",
-	}, func() float64 { n, _ := s.places.count(); return float64(n) })
+	}, func() float64 { n, _ := s.use.count(); return float64(n) })
 	m.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "yurthub_relay_peers", Help: "Neighbours for whom tunnels are open.",
-	}, func() float64 { _, n := s.places.count(); return float64(n) })
+	}, func() float64 { _, n := s.use.count(); return float64(n) })
 	for _, target := range c.Targets {
 		s.targets[target] = true
 	}
 	return s
 }
-
-func burst(l Limits) int { return max(chunk, l.BytesPerSecond/4) }
 
 // NotLetIn counts a connection that was closed before it made a request, by the reason.
 func (s *Server) NotLetIn(why string) { s.refused.WithLabelValues(why).Inc() }
@@ -121,7 +116,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusForbidden, stranger, "only for hubs of this pool")
 		return
 	}
-	limits := s.cfg.Limits()
 	switch {
 	case !s.cfg.Lends.Get():
 		s.refuse(w, http.StatusServiceUnavailable, notLent, errOff.Error())
@@ -132,14 +126,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.targets[r.Host]:
 		s.refuse(w, http.StatusForbidden, noTarget, "this hub relays to its own API servers only")
 		return
-	case s.day.left(limits, s.cfg.Clock.Running()) == 0:
-		s.refuse(w, http.StatusServiceUnavailable, overDay, "this hub has relayed all that it may in a day")
+	}
+	switch s.use.acquire(peer, s.cfg.Limits(), s.cfg.Clock.Running()) {
+	case overDay:
+		s.refuse(w, http.StatusServiceUnavailable, overDay, errDay.Error())
 		return
-	case !s.places.acquire(peer, limits):
+	case tooMany:
 		s.refuse(w, http.StatusTooManyRequests, tooMany, "too many tunnels")
 		return
 	}
-	defer s.places.leave(peer)
+	defer s.use.leave(peer)
 	ctx, stop := s.cfg.Link.While(r.Context(), func(state link.State) bool { return state == link.Up }, errOwnLine)
 	defer stop()
 	ctx, leave := s.cfg.Lends.While(ctx, func(lends bool) bool { return lends }, errOff)
@@ -161,14 +157,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = down.Close() }()
 	s.opened.Inc()
-	err = carry(ctx, down, early, up, s, s.cfg.Clock)
+	err = carry(ctx, down, early, up, fare{s, peer}, s.cfg.Clock)
 	klog.FromContext(ctx).V(2).Info("A tunnel for a neighbour has ended", "of", peer, "to", r.Host, "why", err)
 }
 
 var (
 	errOwnLine = errors.New("this hub's own line to the cloud is not up")
 	errOff     = errors.New("this hub relays for nobody: its settings say so")
-	errDay     = errors.New("this hub has relayed all that it may in a day")
+	errDay     = errors.New("this hub has relayed all that it may for this node, or for all, in a day")
 )
 
 func (s *Server) refuse(w http.ResponseWriter, code int, why refusal, text string) {
@@ -198,21 +194,21 @@ func taken(w http.ResponseWriter) (net.Conn, io.Reader, error) {
 	return conn, io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), nil
 }
 
+// fare is the toll of one neighbour.
+type fare struct {
+	*Server
+	of edge.NodeName
+}
+
 // wait implements toll.
-func (s *Server) wait(ctx context.Context, n int) error {
-	limits := s.cfg.Limits()
-	if wanted := rate.Limit(limits.BytesPerSecond); s.bytes.Limit() != wanted {
-		now := s.cfg.Clock.Running()
-		s.bytes.SetLimitAt(now, wanted)
-		s.bytes.SetBurstAt(now, burst(limits))
-	}
-	return wait(ctx, s.bytes, n, s.cfg.Clock)
+func (f fare) wait(ctx context.Context, n int) error {
+	return f.use.wait(ctx, f.of, n, f.cfg.Limits(), f.cfg.Clock)
 }
 
 // paid implements toll.
-func (s *Server) paid(way direction, n int) error {
-	s.carried.WithLabelValues(string(way)).Add(float64(n))
-	if !s.day.spend(n, s.cfg.Limits(), s.cfg.Clock.Running()) {
+func (f fare) paid(way direction, n int) error {
+	f.carried.WithLabelValues(string(way)).Add(float64(n))
+	if !f.use.spend(f.of, n, f.cfg.Limits(), f.cfg.Clock.Running()) {
 		return errDay
 	}
 	return nil
@@ -220,12 +216,12 @@ func (s *Server) paid(way direction, n int) error {
 
 // Neighbours returns for how many nodes tunnels are open now.
 func (s *Server) Neighbours() int {
-	_, peers := s.places.count()
+	_, peers := s.use.count()
 	return peers
 }
 
 // Relays reports whether this hub would relay now.
 func (s *Server) Relays() bool {
 	return s.cfg.Lends.Get() && s.cfg.Link.Get() == link.Up && s.cfg.Credentials.Own() != nil &&
-		s.day.left(s.cfg.Limits(), s.cfg.Clock.Running()) > 0
+		s.use.lasts(s.cfg.Limits(), s.cfg.Clock.Running())
 }
