@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1beta2"
@@ -157,6 +158,44 @@ func TestWorkloadsOfTheController(t *testing.T) {
 			}), "without privileges",
 		},
 		"among others' processes": {of(func(p *pod) { p.HostPID = true }), "without privileges"},
+		"in root's group": {
+			of(func(p *pod) { p.SecurityContext.RunAsGroup = new(int64(0)) }), "in a group that is not root's",
+		},
+		"with others' groups": {
+			of(func(p *pod) { p.SecurityContext.SupplementalGroups = []int64{0} }), "in a group that is not root's",
+		},
+		"with files of root's group": {
+			of(func(p *pod) { p.SecurityContext.FSGroup = new(int64(0)) }), "in a group that is not root's",
+		},
+		"with any system call": {of(func(p *pod) {
+			p.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		}), "profiles of seccomp"},
+		"its container with any system call": {of(func(p *pod) {
+			p.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		}), "profiles of seccomp"},
+		"without AppArmor": {of(func(p *pod) {
+			p.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}), "profiles of seccomp and AppArmor"},
+		"with a probe of another port": {
+			of(func(p *pod) { p.Containers[0].LivenessProbe.HTTPGet.Port = intstr.FromInt32(2381) }), "only those of a coordinator",
+		},
+		"with a probe of another host": {
+			of(func(p *pod) { p.Containers[0].ReadinessProbe.HTTPGet.Host = "169.254.169.254" }), "only those of a coordinator",
+		},
+		"with a probe that runs something": {of(func(p *pod) {
+			p.Containers[0].LivenessProbe.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
+		}), "only those of a coordinator"},
+		"with a hook": {of(func(p *pod) {
+			p.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+				HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
+			}}
+		}), "no hooks"},
+		"with a port of the node": {of(func(p *pod) {
+			p.Containers[0].Ports = append(p.Containers[0].Ports, corev1.ContainerPort{Name: "x", ContainerPort: 53, HostPort: 53})
+		}), "of the node's ports only"},
+		"with the port for probes on the LAN": {
+			of(func(p *pod) { p.Containers[0].Ports[1].HostIP = "" }), "of the node's ports only",
+		},
 		"on any node":             {of(func(p *pod) { p.NodeSelector = nil }), "on nodes of a pool"},
 		"on one node":             {of(func(p *pod) { p.NodeName = "control-plane" }), "on nodes of a pool"},
 		"elsewhere": {

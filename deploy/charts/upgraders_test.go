@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,6 +32,8 @@ func TestUpgraders(t *testing.T) {
 				NodeName: "n1", RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
 				SecurityContext: &corev1.PodSecurityContext{
 					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser),
+					RunAsGroup:     ptr.To[int64](edge.UpgradeUser),
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 				},
 				Volumes: []corev1.Volume{volume("inbox", edge.UpgradeInbox), volume("outbox", edge.UpgradeOutbox)},
 				Containers: []corev1.Container{{
@@ -127,7 +130,37 @@ func TestUpgraders(t *testing.T) {
 			security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"NET_RAW"} }), "no privileges",
 		},
 		"those of others": {security(func(c *corev1.SecurityContext) { c.Capabilities.Drop = nil }), "no privileges"},
-		"a token":         {func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, "without its token"},
+		"root's group": {
+			func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsGroup = ptr.To[int64](0) }, "only as group 65532",
+		},
+		"no group": {func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsGroup = nil }, "only as group 65532"},
+		"root's group for its files": {
+			func(p *corev1.Pod) { p.Spec.SecurityContext.FSGroup = ptr.To[int64](0) }, "only as group 65532",
+		},
+		"any system call": {func(p *corev1.Pod) {
+			p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		}, "profiles of seccomp"},
+		"no word on system calls": {func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil }, "profiles of seccomp"},
+		"any system call of its container": {security(func(c *corev1.SecurityContext) {
+			c.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		}), "profiles of seccomp"},
+		"no AppArmor": {security(func(c *corev1.SecurityContext) {
+			c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}), "profiles of seccomp and AppArmor"},
+		"a probe of any host": {container(func(c *corev1.Container) {
+			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(2381)},
+			}}
+		}), "no probes and no hooks"},
+		"a hook": {container(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+				HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
+			}}
+		}), "no probes and no hooks"},
+		"a port of the node": {container(func(c *corev1.Container) {
+			c.Ports = []corev1.ContainerPort{{ContainerPort: 10270, HostPort: 10270}}
+		}), "no ports of the node"},
+		"a token": {func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, "without its token"},
 		"another account": {
 			func(p *corev1.Pod) { p.Spec.ServiceAccountName = "coordinator-controller" }, "as the ServiceAccount default",
 		},

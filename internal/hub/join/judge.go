@@ -108,16 +108,17 @@ func accept(names []string, want, floor, platform string) error {
 	return nil
 }
 
-// signedAs returns the names under which a release has a program with this sum, if one of the keys has signed the release's list.
-func signedAs(keys, sums, signature []byte, sum string) (names []string, err error) {
+// opened returns a release's list of files, if one of the keys has signed it.
+func opened(keys, sums, signature []byte) (signed.Sums, error) {
 	trusted, err := signed.ParseKeys(keys)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", FileKeys, err)
 	}
-	list, err := trusted.Open(sums, signature)
-	if err != nil {
-		return nil, err
-	}
+	return trusted.Open(sums, signature)
+}
+
+// namesIn returns the names under which a release's list has a file with this sum.
+func namesIn(list signed.Sums, sum string) (names []string, err error) {
 	for name, is := range list {
 		if is == sum {
 			names = append(names, name)

@@ -45,6 +45,8 @@ type UpgradeConfig struct {
 	Settings string
 	// Wait is how long the hub may take until it is well.
 	Wait time.Duration
+	// Rest is how long a run lasts after a refusal. Until then systemd does not look for another delivery.
+	Rest time.Duration
 }
 
 // AddFlags declares the settings as flags and sets their defaults.
@@ -53,6 +55,7 @@ func (c *UpgradeConfig) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Settings, "config", "/etc/yurthub/config.yaml", "file with the hub's settings")
 	flags.DurationVar(&c.Wait, "wait", 20*time.Second,
 		"how long the hub may take to become healthy; a node without a hub for 40 s is shown NotReady")
+	c.Rest = time.Minute
 }
 
 // UpgradeSystem is what Run needs of a running node besides its files.
@@ -167,7 +170,9 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 	if err != nil {
 		u.say(ctx, "An upgrade is refused", "version", r.Version, "why", err.Error())
 		from, _ := u.version(ctx, u.binary())
-		return nil, u.end(UpgradeResult{ID: r.ID, Outcome: edge.UpgradeRefused, Version: r.Version, From: from, Why: err.Error()})
+		err = u.end(UpgradeResult{ID: r.ID, Outcome: edge.UpgradeRefused, Version: r.Version, From: from, Why: err.Error()})
+		_ = run.Pause(ctx, u.cfg.Rest)
+		return nil, err
 	}
 	if j == nil {
 		return nil, u.end(UpgradeResult{ID: r.ID, Outcome: edge.UpgradeDone, Version: r.Version, From: r.Version})
@@ -177,7 +182,7 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 }
 
 // verify verifies the delivered program, and tests it beside the running hub as far as possible. It returns a nil journal if
-// the node already has that program.
+// the node already has that program. Until the program is known to be an accepted one, nothing is written.
 func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
@@ -195,15 +200,22 @@ func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, erro
 	if err != nil {
 		return nil, err
 	}
-	sum, err := u.copyProgram()
+	list, err := opened(keys, sums, signature)
 	if err != nil {
 		return nil, err
 	}
-	signedNames, err := signedAs(keys, sums, signature, hex.EncodeToString(sum[:]))
+	sum, err := u.delivered(io.Discard)
 	if err != nil {
 		return nil, err
 	}
-	if err := accept(signedNames, r.Version, u.floor(), runtime.GOOS+"/"+runtime.GOARCH); err != nil {
+	listed, err := namesIn(list, hex.EncodeToString(sum[:]))
+	if err != nil {
+		return nil, err
+	}
+	if err := accept(listed, r.Version, u.floor(), runtime.GOOS+"/"+runtime.GOARCH); err != nil {
+		return nil, err
+	}
+	if err := u.copyProgram(sum); err != nil {
 		return nil, err
 	}
 	next := half(u.binary())
@@ -236,16 +248,27 @@ func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, erro
 	return j, nil
 }
 
-// copyProgram copies the delivered program beside the present one, and returns the copy's sum. The caller verifies the copy,
+// delivered writes the delivered program to to, and returns its sum.
+func (u *upgrader) delivered(to io.Writer) (sum [sha256.Size]byte, err error) {
+	from, err := open(u.path(DirInbox) + "/" + nameProgram)
+	if err != nil {
+		return sum, err
+	}
+	defer from.Close()
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, h), io.LimitReader(from, maxProgram+1))
+	if err == nil && n > maxProgram {
+		err = fmt.Errorf("it is larger than %d bytes", maxProgram)
+	}
+	copy(sum[:], h.Sum(nil))
+	return sum, err
+}
+
+// copyProgram copies the delivered program, whose sum is known, beside the present one. It fails if the copy has another sum,
 // because others can still write to the inbox.
-func (u *upgrader) copyProgram() (sum [sha256.Size]byte, err error) {
+func (u *upgrader) copyProgram(sum [sha256.Size]byte) error {
 	next := half(u.binary())
-	err = u.act("take what was delivered", func() (err error) {
-		from, err := open(u.path(DirInbox) + "/" + nameProgram)
-		if err != nil {
-			return err
-		}
-		defer from.Close()
+	return u.act("take what was delivered", func() error {
 		if err := remove(next); err != nil {
 			return err
 		}
@@ -253,15 +276,12 @@ func (u *upgrader) copyProgram() (sum [sha256.Size]byte, err error) {
 		if err != nil {
 			return err
 		}
-		h := sha256.New()
-		n, err := io.Copy(io.MultiWriter(to, h), io.LimitReader(from, maxProgram+1))
-		if err == nil && n > maxProgram {
-			err = fmt.Errorf("it is larger than %d bytes", maxProgram)
+		has, err := u.delivered(to)
+		if err == nil && has != sum {
+			err = errors.New("it has changed since its sum was taken")
 		}
-		copy(sum[:], h.Sum(nil))
 		return errors.Join(err, to.Sync(), to.Close())
 	})
-	return sum, err
 }
 
 // goOn brings an upgrade to its end.

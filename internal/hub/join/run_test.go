@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/signed"
 )
@@ -283,6 +285,44 @@ func TestRefuses(t *testing.T) {
 			clean(t, m)
 		})
 	}
+}
+
+// TestNothingIsWrittenBeforeItIsVerified: whoever can deliver can't wear out the node's flash.
+func TestNothingIsWrittenBeforeItIsVerified(t *testing.T) {
+	for name, spoil := range map[string]func(m *upgradeMachine){
+		"a list that nobody has signed": func(m *upgradeMachine) { m.write(DirInbox+"/"+signed.SignatureFile, "none") },
+		"a program that is not listed":  func(m *upgradeMachine) { m.write(DirInbox+"/yurthub", "yurthub v0.3.0 evil") },
+		"a program below the floor":     func(m *upgradeMachine) { m.write(FileFloor, "v0.3.1\n") },
+	} {
+		m := newUpgradeMachine(t)
+		m.deliver(next, "v0.3.0")
+		spoil(m)
+		u := &upgrader{cfg: m.cfg, system: m, before: func(step string) {
+			if strings.HasPrefix(step, "take what") {
+				t.Errorf("%s: %s", name, step)
+			}
+		}}
+		m.must(u.run(t.Context()))
+		if r := m.result(); r.Outcome != edge.UpgradeRefused {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// TestARefusalIsFollowedByARest, so that a delivery each second is not looked at each second.
+func TestARefusalIsFollowedByARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newUpgradeMachine(t)
+		m.cfg.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+		m.cfg.Binary = "/usr/local/bin/yurthub"
+		m.deliver(next, "v0.3.0")
+		m.write(DirInbox+"/yurthub", "yurthub v0.3.0 evil")
+		began := time.Now()
+		m.must((&upgrader{cfg: m.cfg, system: m}).run(t.Context()))
+		if took := time.Since(began); took != time.Minute || m.result().Outcome != edge.UpgradeRefused {
+			t.Errorf("%+v after %v", m.result(), took)
+		}
+	})
 }
 
 // TestOne: two runs at once would each take the other's files away; and a node that was not prepared says what to do.
