@@ -49,7 +49,7 @@ func (f *Front) situation() Situation {
 func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, req Request, k Kind) {
 	a := &asking{f: f, req: req}
 	if k == Passed {
-		a.cloud().ServeHTTP(w, r)
+		a.cloud(Destination{}).ServeHTTP(w, r)
 		return
 	}
 	r = r.WithContext(request.WithRequestInfo(r.Context(), info))
@@ -146,15 +146,15 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination
 	out, end := a.shown(&attempt{ResponseWriter: w, none: none, next: next}, r)
 	switch keeper := a.f.cfg.Keeper; {
 	case to.Hears == StandIn:
-		a.f.cfg.StandIn.Hear(out, r, a.cloud())
+		a.f.cfg.StandIn.Hear(out, r, a.cloud(to))
 	case to.Hears != Recall:
-		a.cloud().ServeHTTP(out, r)
+		a.cloud(to).ServeHTTP(out, r)
 	case to.Kind == NodeStatus:
-		keeper.Written(out, r.WithContext(upstream.Anyway(r.Context())), a.client, a.cloud())
+		keeper.Written(out, r.WithContext(upstream.Anyway(r.Context())), a.client, a.cloud(to))
 	case to.Kind == Write || to.Kind == Status:
-		keeper.Written(out, r, a.client, a.cloud())
+		keeper.Written(out, r, a.client, a.cloud(to))
 	default:
-		keeper.Remember(out, r, a.client, a.cloud())
+		keeper.Remember(out, r, a.client, a.cloud(to))
 	}
 	end() // an answer that broke off has panicked
 }
@@ -169,11 +169,35 @@ func (a *asking) shown(w http.ResponseWriter, r *http.Request) (shown http.Respo
 }
 
 // cloud returns the handler that passes the request to the cloud, with the right credentials.
-func (a *asking) cloud() http.Handler {
+func (a *asking) cloud(to Destination) http.Handler {
+	cloud := a.f.node
 	if a.req.OwnCredentials {
-		return a.f.caller
+		cloud = a.f.caller
 	}
-	return a.f.node
+	another := slices.ContainsFunc(to.Answerers, func(each Answerer) bool { return !slices.Contains(a.asked, each) })
+	if another && a.f.cfg.CloudLink() == link.Failing {
+		return soon(cloud)
+	}
+	return cloud
+}
+
+// failingWait is how long an API server that fails may take for an answer if somebody else has one. An API server that has lost
+// etcd would take a minute, which is longer than kubelet waits.
+const failingWait = "5s"
+
+// soon has the API server answer within failingWait, unless the client wants that within another time.
+func soon(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const option = "timeout"
+		if query, err := url.ParseQuery(r.URL.RawQuery); err == nil && !query.Has(option) {
+			query.Set(option, failingWait)
+			u := *r.URL
+			u.RawQuery = query.Encode()
+			r = r.WithContext(r.Context())
+			r.URL = &u
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // noAnswer reports whether the cloud's status means that there is no answer: the hub reached no server, or a balancer without

@@ -172,6 +172,47 @@ func TestWhoIsAskedNext(t *testing.T) {
 	}
 }
 
+// TestAFailingCloudIsAskedToAnswerSoon: an API server that has lost etcd answers when the time that the client states is over, or
+// after a minute. The hub states one where somebody else has an answer.
+func TestAFailingCloudIsAskedToAnswerSoon(t *testing.T) {
+	var state atomic.Uint32
+	var asked atomic.Value
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.URL.RequestURI())
+		if r.URL.Query().Get("timeout") != "" && link.State(state.Load()) == link.Failing {
+			w.WriteHeader(http.StatusGatewayTimeout)
+		}
+	})
+	address, _ := hub(t, Config{
+		Cloud: u, Keeper: remembers{}, StandIn: &understudy{}, Situation: Situation{Node: "n1", StandIn: true},
+		CloudLink:       func() link.State { return link.State(state.Load()) },
+		CoordinatorLink: func() link.State { return link.Up },
+	})
+	const secret, token = "/api/v1/namespaces/a/secrets/s", "/api/v1/namespaces/a/serviceaccounts/sa/token"
+	for _, c := range []struct {
+		method, path string
+		state        link.State
+		want         string
+	}{
+		{http.MethodGet, secret, link.Up, secret},
+		{http.MethodGet, secret, link.Failing, secret + "?timeout=5s"},
+		{http.MethodGet, secret + "?timeout=1s", link.Failing, secret + "?timeout=1s"},
+		{http.MethodPost, token, link.Failing, token + "?timeout=5s"},
+		{http.MethodPut, secret, link.Failing, secret}, // nobody else has an answer
+		{http.MethodGet, "/api/v1/namespaces/a/pods/p/log?follow=true", link.Failing, "/api/v1/namespaces/a/pods/p/log?follow=true"},
+	} {
+		state.Store(uint32(c.state))
+		response, err := do(t, c.method, address+c.path, strings.NewReader(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if got := asked.Load(); got != c.want {
+			t.Errorf("%s %s, %v: the cloud was asked for %v, want %s", c.method, c.path, c.state, got, c.want)
+		}
+	}
+}
+
 // knowsCoordinators answers reviews that name one.
 type knowsCoordinators struct{}
 

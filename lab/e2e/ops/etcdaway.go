@@ -50,10 +50,19 @@ func etcdAway(t *kit.T) {
 		}
 		return nil
 	})
+	t.Eventually(time.Minute, "the hubs call the cloud failing", func() error {
+		for name, h := range t.Pool.Hubs() {
+			if h.Cloud != "failing" {
+				return fmt.Errorf("the hub of %s calls it %s", name, h.Cloud)
+			}
+		}
+		return nil
+	})
+	t.Figure("away_to_failing_s", time.Since(began).Seconds())
 	var wrong []error
 	for time.Since(began) < sickFor {
 		asked := time.Now()
-		readsWhileFailing(t, node)
+		readsWhileFailing(t, node, 1)
 		if took := time.Since(asked); took > readWithin {
 			wrong = append(wrong, fmt.Errorf("reads at the hub of %s took %v", node, took))
 		}
