@@ -133,6 +133,14 @@ func (m *Monitor) CoreHung() {
 	}
 }
 
+// Checks reports whether a check is due or under way.
+func (m *Monitor) Checks() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, due := m.service.NextCheck()
+	return due || m.service.checking
+}
+
 // another records that a collection failed, and reports whether another one did lately.
 func (m *Monitor) another(of string, at time.Time) bool {
 	m.mu.Lock()

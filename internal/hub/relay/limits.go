@@ -66,7 +66,9 @@ func newBorrowers(l Limits) *borrowers {
 	return &borrowers{bytes: limiter(l.BytesPerSecond), each: map[edge.NodeName]*borrower{}}
 }
 
-func limiter(perSecond int) *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), burst(perSecond)) }
+func limiter(perSecond int) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), burst(perSecond))
+}
 
 func burst(perSecond int) int { return max(chunk, perSecond/4) }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,16 +117,22 @@ func TestFailingServer(t *testing.T) {
 	}
 }
 
-// TestServerWithoutStorage: an API server that has lost etcd takes connections and answers only clients that say how long they
-// wait. The others give up before it answers.
+// TestServerWithoutStorage: an API server that has lost etcd takes connections, and answers from its watch cache. Other requests
+// hang, but for clients that say how long they wait. Heartbeats' clients give up before that, and other requests about Leases,
+// which hang meanwhile, do not cut the check off.
 func TestServerWithoutStorage(t *testing.T) {
 	ca := newAuthority(t)
 	var away atomic.Bool
+	const checkTakes = 300 * time.Millisecond
 	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
 		within, _ := time.ParseDuration(r.URL.Query().Get("timeout"))
 		switch {
-		case !away.Load() || r.URL.Path == "/readyz":
+		case !away.Load() || r.URL.Path == "/readyz" || r.URL.Query().Has("resourceVersion"):
 		case within > 0 && within < 10*time.Second: // the time of a check
+			select {
+			case <-time.After(checkTakes):
+			case <-r.Context().Done():
+			}
 			w.WriteHeader(http.StatusGatewayTimeout)
 		default:
 			<-r.Context().Done()
@@ -137,19 +144,38 @@ func TestServerWithoutStorage(t *testing.T) {
 	u := start(t, cfg)
 	await(t, u, link.Up)
 	away.Store(true)
-	ctx, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer end()
-	heartbeat, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://cloud"+ownLease, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	ask := func(within time.Duration, method, path string) {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				ctx, end := context.WithTimeout(ctx, within)
+				request, err := http.NewRequestWithContext(ctx, method, "https://cloud"+path, nil)
+				if err != nil {
+					t.Error(err)
+				}
+				if response, err := u.AsNode().RoundTrip(request); err == nil {
+					_ = response.Body.Close()
+				}
+				<-ctx.Done()
+				end()
+			}
+		})
 	}
-	if response, err := u.AsNode().RoundTrip(heartbeat); err == nil {
-		_ = response.Body.Close()
-		t.Fatalf("the heartbeat was answered %d", response.StatusCode)
-	}
+	ask(100*time.Millisecond, http.MethodPut, ownLease)
+	ask(70*time.Millisecond, http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/another")
+	ask(20*time.Millisecond, http.MethodGet, "/api/v1/pods?resourceVersion=0")
 	await(t, u, link.Failing)
+	for range 10 {
+		time.Sleep(checkTakes / 2)
+		if state := u.Link().Get(); state != link.Failing {
+			t.Errorf("the link is %v while the storage is away", state)
+		}
+	}
 	away.Store(false)
 	await(t, u, link.Up)
+	stop()
+	all.Wait()
 }
 
 // TestFailingServerIsLeft: where there is another server, requests go there.

@@ -66,7 +66,7 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 	switch {
 	case err == nil:
 		s.monitor.TrafficOK() // whatever it says
-		if core {
+		if core && (response.StatusCode >= http.StatusInternalServerError || !mayBeCached(req)) {
 			s.monitor.CoreAnswered(collectionOf(req), response.StatusCode, sentAt)
 		}
 		if lease {
@@ -92,6 +92,12 @@ func isCore(req *http.Request) bool {
 	below, ok := strings.CutPrefix(req.URL.Path, "/apis/coordination.k8s.io/v1/")
 	return ok && (below == "leases" || strings.HasPrefix(below, "namespaces/") && strings.Count(below, "/") <= 3 &&
 		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
+}
+
+// mayBeCached reports whether an API server may answer a request from its watch cache, as it also does without etcd.
+func mayBeCached(req *http.Request) bool {
+	query := req.URL.Query()
+	return req.Method == http.MethodGet && (query.Has("watch") || query.Has("resourceVersion"))
 }
 
 // collectionOf returns the resource of a core request. It is empty for Leases: because nodes depend on these, their failures

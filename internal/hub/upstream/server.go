@@ -100,14 +100,23 @@ func (s *server) notTaken() uint32 {
 	return s.untaken.Add(1)
 }
 
-// leaseHung records that a request about a Lease, sent at sentAt, timed out. If another connection has heard the server since
-// then, the request's own connection is dead, for example because a middlebox has forgotten it. Then all connections are reset
-// and opened again. The judgement of the link would not notice, because it looks only for silence of all connections.
+// leaseHung records that a request about a Lease, sent at sentAt, timed out. Either its connection is dead, or the server has
+// lost its storage. A check finds out, on a new connection. While a check is due, its answer decides.
 func (s *server) leaseHung(sentAt time.Time) {
-	if n := s.notTaken(); s.lastHeard().After(sentAt) && n >= s.again.Load() {
+	if n := s.notTaken(); !s.monitor.Checks() {
+		s.hung(n, sentAt)
+	}
+	s.monitor.CoreHung()
+}
+
+// hung records that a request, sent at sentAt, timed out, after n requests about a Lease that failed in a row. If another
+// connection has heard the server since then, the request's own connection is dead, for example because a middlebox has
+// forgotten it. Then all connections are reset and opened again. The judgement of the link would not notice, because it looks
+// only for silence of all connections.
+func (s *server) hung(n uint32, sentAt time.Time) {
+	if s.lastHeard().After(sentAt) && n >= s.again.Load() {
 		s.resetAt(n, errHung)
 	}
-	s.monitor.CoreHung() // whose check is not to be reset
 }
 
 // resetAt resets the connections after n requests about a Lease that failed in a row. The next time is after twice as many.
@@ -215,6 +224,9 @@ func (s *server) check(ctx context.Context) {
 	sentAt := s.cfg.Ends.Running()
 	response, err := s.session.RoundTrip(Node, request)
 	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.hung(s.untaken.Load(), sentAt)
+		}
 		return // no answer: probes find out what that says about the link
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean

@@ -160,8 +160,8 @@ var faults = []fault{
 
 	// About links and clocks.
 	{"a connection that hangs is kept", "unmarked", 0, 0, []edit{{"internal/hub/upstream/server.go",
-		`	if n := s.notTaken(); s.lastHeard().After(sentAt) && n >= s.again.Load() {`,
-		`	if n := s.notTaken(); s.lastHeard().After(sentAt) && n >= s.again.Load() && !PLANTED {`}}},
+		`	if s.lastHeard().After(sentAt) && n >= s.again.Load() {`,
+		`	if s.lastHeard().After(sentAt) && n >= s.again.Load() && !PLANTED {`}}},
 	{"a sick server is not left", "alive", 0, 0, []edit{{"internal/hub/upstream/server.go",
 		`	if len(s.cfg.Servers) == 1 && status`,
 		`	if !PLANTED && len(s.cfg.Servers) == 1 && status`}}},
