@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -120,7 +121,14 @@ func TestFailingServer(t *testing.T) {
 // TestServerWithoutStorage: an API server that has lost etcd takes connections, and answers from its watch cache. Other requests
 // hang, but for clients that say how long they wait. Heartbeats' clients give up before that, and other requests about Leases,
 // which hang meanwhile, do not cut the check off.
+// When the time is over, the server answers 504 or breaks the request off.
 func TestServerWithoutStorage(t *testing.T) {
+	for _, breaksOff := range []bool{false, true} {
+		t.Run(fmt.Sprint(breaksOff), func(t *testing.T) { serverWithoutStorage(t, breaksOff) })
+	}
+}
+
+func serverWithoutStorage(t *testing.T, breaksOff bool) {
 	ca := newAuthority(t)
 	var away atomic.Bool
 	const checkTakes = 300 * time.Millisecond
@@ -132,6 +140,9 @@ func TestServerWithoutStorage(t *testing.T) {
 			select {
 			case <-time.After(checkTakes):
 			case <-r.Context().Done():
+			}
+			if breaksOff {
+				panic(http.ErrAbortHandler)
 			}
 			w.WriteHeader(http.StatusGatewayTimeout)
 		default:

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/link"
@@ -223,13 +224,16 @@ func (s *server) check(ctx context.Context) {
 	request.Header.Set("User-Agent", userAgent)
 	sentAt := s.cfg.Ends.Running()
 	response, err := s.session.RoundTrip(Node, request)
-	if err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			s.hung(s.untaken.Load(), sentAt)
-		}
-		return // no answer: probes find out what that says about the link
+	switch broken := (http2.StreamError{}); {
+	case err == nil:
+		_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
+		_ = response.Body.Close()
+		s.monitor.CoreAnswered("", response.StatusCode, sentAt)
+	case errors.As(err, &broken) && broken.Code == http2.ErrCodeInternal:
+		// An API server whose time is over sends 504, or breaks the request off like this.
+		s.monitor.CoreAnswered("", http.StatusGatewayTimeout, sentAt)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		s.hung(s.untaken.Load(), sentAt)
+	default: // no answer: probes find out what that says about the link
 	}
-	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
-	_ = response.Body.Close()
-	s.monitor.CoreAnswered("", response.StatusCode, sentAt)
 }
