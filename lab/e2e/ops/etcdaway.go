@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -79,9 +80,17 @@ func etcdAway(t *kit.T) {
 	}
 
 	t.Say("etcd is back")
-	back := time.Now()
 	forwarded := t.Node(node).Metric("yurthub_forwarded_heartbeats_total")
+	started := time.Now()
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Start, lab.Etcd))
+	t.Eventually(5*time.Minute, "kube-apiserver has found it", func() error {
+		ctx, cancel := context.WithTimeout(t.Ctx, 3*time.Second)
+		defer cancel()
+		_, err := t.Cloud.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		return err
+	})
+	back := time.Now()
+	t.Figure("etcd_to_api_s", back.Sub(started).Seconds())
 	first := map[string]time.Time{}
 	t.Eventually(time.Minute, "a heartbeat of each node is in the cloud", func() error {
 		for _, name := range t.Both() {
