@@ -44,7 +44,8 @@ func newTooLarge(node string, r prometheus.Registerer, e ends.Ends) *tooLarge {
 	}
 }
 
-// Tell counts a selection that exceeds the bound most, in bytes, and makes an Event of it unless eight others wait. It never blocks.
+// Tell counts a selection that exceeds the bound most, in bytes, and makes an Event of it unless eight others wait. It never
+// blocks.
 func (t *tooLarge) Tell(what store.Collection, most int) {
 	t.count.WithLabelValues(what.Resource.GroupResource().String()).Inc()
 	now := metav1.NewTime(t.ends.Wall())

@@ -103,7 +103,7 @@ func TestAllowance(t *testing.T) {
 	take("d", limits, "")
 }
 
-// TestAGreedyNeighbour: what one takes in a second leaves the rest to others, whose first bytes of each minute do not wait at all.
+// TestAGreedyNeighbour: what one takes in a second leaves the rest to others, whose first bytes of each minute do not wait.
 func TestAGreedyNeighbour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate = 128 << 10
