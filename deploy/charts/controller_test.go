@@ -177,7 +177,8 @@ func TestWorkloadsOfTheController(t *testing.T) {
 			p.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
 		}), "profiles of seccomp and AppArmor"},
 		"with a probe of another port": {
-			of(func(p *pod) { p.Containers[0].LivenessProbe.HTTPGet.Port = intstr.FromInt32(2381) }), "only those of a coordinator",
+			of(func(p *pod) { p.Containers[0].LivenessProbe.HTTPGet.Port = intstr.FromInt32(2381) }),
+			"only those of a coordinator",
 		},
 		"with a probe of another host": {
 			of(func(p *pod) { p.Containers[0].ReadinessProbe.HTTPGet.Host = "169.254.169.254" }), "only those of a coordinator",
@@ -191,13 +192,14 @@ func TestWorkloadsOfTheController(t *testing.T) {
 			}}
 		}), "no hooks"},
 		"with a port of the node": {of(func(p *pod) {
-			p.Containers[0].Ports = append(p.Containers[0].Ports, corev1.ContainerPort{Name: "x", ContainerPort: 53, HostPort: 53})
+			dns := corev1.ContainerPort{Name: "x", ContainerPort: 53, HostPort: 53}
+			p.Containers[0].Ports = append(p.Containers[0].Ports, dns)
 		}), "of the node's ports only"},
 		"with the port for probes on the LAN": {
 			of(func(p *pod) { p.Containers[0].Ports[1].HostIP = "" }), "of the node's ports only",
 		},
-		"on any node":             {of(func(p *pod) { p.NodeSelector = nil }), "on nodes of a pool"},
-		"on one node":             {of(func(p *pod) { p.NodeName = "control-plane" }), "on nodes of a pool"},
+		"on any node": {of(func(p *pod) { p.NodeSelector = nil }), "on nodes of a pool"},
+		"on one node": {of(func(p *pod) { p.NodeName = "control-plane" }), "on nodes of a pool"},
 		"elsewhere": {
 			workload(plain, "web-p1", "web", onNode(func(p *pod) { p.ServiceAccountName = "any" })), "",
 		},

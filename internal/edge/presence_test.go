@@ -52,8 +52,8 @@ func TestPresenceOf(t *testing.T) {
 		{"addresses that mean something else to each client", func(p *corev1.Pod) {
 			p.Status.PodIP, p.Status.PodIPs = "127.0.0.1", nil
 			for _, ip := range []string{
-				"127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "::ffff:127.0.0.1", "::1", "::", "fe80::1",
-				"ff02::1",
+				"127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "::ffff:127.0.0.1", "::1", "::",
+				"fe80::1", "ff02::1",
 			} {
 				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
 			}

@@ -149,8 +149,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"file with the addresses of the pool's nodes, one per line; a younger coordinator at one of them ends this one; may be "+
 			"missing")
 	fs.StringVar(&c.PoolCAFile, "pool-ca-file", c.PoolCAFile,
-		"CAs of this pool alone, PEM: they sign its coordinators, for --pool-addresses-file, and only they make operators; may be "+
-			"missing, and then there are none")
+		"CAs of this pool alone, PEM: they sign its coordinators, for --pool-addresses-file, and only they make operators; may "+
+			"be missing, and then there are none")
 	fs.StringVar(&c.DeniedUsersFile, "denied-users-file", c.DeniedUsersFile,
 		"file with withdrawn client certificates, one per line: a user's name, or X509SHA256= and a certificate's digest")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,

@@ -96,8 +96,8 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 	_, _ = c.denied.Read() // AddTo's members report their errors
 	verify := around.Server.VerifyOptions
 	c.Parts = apiserver.Parts{
-		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, config.PoolCAFile, clock), Unrecognized: access.Unrecognized,
-		Chain: c.chain,
+		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, config.PoolCAFile, clock),
+		Unrecognized: access.Unrecognized, Chain: c.chain,
 		MayLast: func(r *http.Request) bool {
 			return shareserver.MayLast(r) || state.MayLast(r)
 		},

@@ -188,7 +188,10 @@ func TestAFailingCloudIsAskedToAnswerSoon(t *testing.T) {
 		CloudLink:       func() link.State { return link.State(state.Load()) },
 		CoordinatorLink: func() link.State { return link.Up },
 	})
-	const secret, token = "/api/v1/namespaces/a/secrets/s", "/api/v1/namespaces/a/serviceaccounts/sa/token"
+	const (
+		secret, token = "/api/v1/namespaces/a/secrets/s", "/api/v1/namespaces/a/serviceaccounts/sa/token"
+		log           = "/api/v1/namespaces/a/pods/p/log?follow=true"
+	)
 	for _, c := range []struct {
 		method, path string
 		state        link.State
@@ -199,7 +202,7 @@ func TestAFailingCloudIsAskedToAnswerSoon(t *testing.T) {
 		{http.MethodGet, secret + "?timeout=1s", link.Failing, secret + "?timeout=1s"},
 		{http.MethodPost, token, link.Failing, token + "?timeout=5s"},
 		{http.MethodPut, secret, link.Failing, secret}, // nobody else has an answer
-		{http.MethodGet, "/api/v1/namespaces/a/pods/p/log?follow=true", link.Failing, "/api/v1/namespaces/a/pods/p/log?follow=true"},
+		{http.MethodGet, log, link.Failing, log},
 	} {
 		state.Store(uint32(c.state))
 		response, err := do(t, c.method, address+c.path, strings.NewReader(""))

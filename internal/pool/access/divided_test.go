@@ -24,7 +24,9 @@ func TestEachAuthoritySaysItsOwn(t *testing.T) {
 		pair := a.Issue(t, pkix.Name{CommonName: name, Organization: groups}, time.Now().Add(time.Hour))
 		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.TLS(t).Leaf}}
 	}
-	all := []string{"system:nodes", edge.GroupOperators, edge.GroupDebuggers, edge.GroupMetrics, "openyurt:coordinators-not", "shop"}
+	all := []string{
+		"system:nodes", edge.GroupOperators, edge.GroupDebuggers, edge.GroupMetrics, "openyurt:coordinators-not", "shop",
+	}
 	for _, c := range []struct {
 		what string
 		file string
