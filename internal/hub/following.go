@@ -25,7 +25,7 @@ func (h *Hub) follow() error {
 	if err != nil {
 		return err
 	}
-	oversized := newTooLarge(string(h.cfg.Node), h.metrics, h.ends)
+	oversized := cache.NewTooLarge(string(h.cfg.Node), h.metrics, h.ends)
 	h.parts.Add("Events of what is too large to cache", func(ctx context.Context) error { return oversized.Run(ctx, cloud) })
 	config := cache.Config{
 		TooLarge: oversized.Tell,

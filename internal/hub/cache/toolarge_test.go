@@ -1,4 +1,4 @@
-package hub
+package cache
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 func TestWhatIsTooLargeIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		told := newTooLarge("n1", registry, ends.Ends{})
+		told := NewTooLarge("n1", registry, ends.Ends{})
 		cloud := fake.NewClientset()
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())

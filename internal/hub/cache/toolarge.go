@@ -1,4 +1,4 @@
-package hub
+package cache
 
 import (
 	"context"
@@ -25,17 +25,18 @@ const (
 	eventEvery, eventWithin = time.Minute, 10 * time.Second
 )
 
-// tooLarge tells people which selections the hub no longer caches because of their size. Without that they would find out in a
+// TooLarge tells people which selections the hub no longer caches because of their size. Without that they would find out in a
 // cut, when the program that needs one is refused.
-type tooLarge struct {
+type TooLarge struct {
 	node   string
 	count  *prometheus.CounterVec
 	events chan *corev1.Event
 	ends   ends.Ends
 }
 
-func newTooLarge(node string, r prometheus.Registerer, e ends.Ends) *tooLarge {
-	return &tooLarge{
+// NewTooLarge returns a TooLarge for a node. It registers its metric.
+func NewTooLarge(node string, r prometheus.Registerer, e ends.Ends) *TooLarge {
+	return &TooLarge{
 		node: node, ends: e, events: make(chan *corev1.Event, 8),
 		count: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_too_large_total",
@@ -46,7 +47,7 @@ func newTooLarge(node string, r prometheus.Registerer, e ends.Ends) *tooLarge {
 
 // Tell counts a selection that exceeds the bound most, in bytes, and makes an Event of it unless eight others wait. It never
 // blocks.
-func (t *tooLarge) Tell(what store.Collection, most int) {
+func (t *TooLarge) Tell(what store.Collection, most int) {
 	t.count.WithLabelValues(what.Resource.GroupResource().String()).Inc()
 	now := metav1.NewTime(t.ends.Wall())
 	select {
@@ -65,7 +66,7 @@ func (t *tooLarge) Tell(what store.Collection, most int) {
 }
 
 // Run posts the Events, one at a time, until ctx ends. It logs those that the cloud does not take.
-func (t *tooLarge) Run(ctx context.Context, cloud corev1client.EventsGetter) error {
+func (t *TooLarge) Run(ctx context.Context, cloud corev1client.EventsGetter) error {
 	for {
 		select {
 		case <-ctx.Done():
