@@ -177,6 +177,9 @@ func (s *session) Reset(cause error) {
 	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
 	s.mu.Unlock()
 	s.http1Only.Store(false)
+	if t := s.transports.Load(); t != nil {
+		t.retire() // a connection notices its end only a moment later
+	}
 	s.end(func(*conn) bool { return true })
 }
 
@@ -310,6 +313,15 @@ func (s *session) forget(c *conn) {
 type transports struct {
 	node, caller *lanes
 	fresh        *http.Transport // a new connection for each request, as the node
+}
+
+// retire makes all connections of HTTP/2 take no more requests.
+func (t *transports) retire() {
+	for _, l := range []*lanes{t.node, t.caller} {
+		for _, s := range l.conns {
+			s.retire()
+		}
+	}
 }
 
 func (s *session) newTransports(c *Credentials) *transports {

@@ -141,13 +141,20 @@ func (s *shared) any() carried {
 	return carried{}
 }
 
-// closeIdle makes all connections take no more requests, and closes those without one.
-func (s *shared) closeIdle() {
+// retire makes all connections take no more requests, and returns them.
+func (s *shared) retire() []carried {
 	s.mu.Lock()
 	conns := slices.Clone(s.conns)
 	s.mu.Unlock()
 	for _, c := range conns {
 		c.SetDoNotReuse()
+	}
+	return conns
+}
+
+// closeIdle makes all connections take no more requests, and closes those without one.
+func (s *shared) closeIdle() {
+	for _, c := range s.retire() {
 		if state := c.State(); state.StreamsActive+state.StreamsReserved+state.StreamsPending == 0 {
 			_ = c.Close() // it fails only if the connection is closed already
 		}
