@@ -75,13 +75,11 @@ func thinFirstList(t *kit.T) {
 	if took > firstListPod {
 		t.Fail("the Pod ran %v after it was bound, want at most %v", took, firstListPod)
 	}
+	// How long each heartbeat took is a figure here: `thin-line` has the budget.
 	for _, b := range []beats{starting, filling} {
 		if b.lost > 0 || b.count == 0 {
 			t.Fail("of %d heartbeats %d failed: %v", b.count, b.lost, b.err)
 		}
-	}
-	if filling.longest > thinBeat {
-		t.Fail("a heartbeat took %v while the list crossed the line, want at most %v", filling.longest, thinBeat)
 	}
 	if most := t.Config.Timing.Grace / 2; oldest > most {
 		t.Fail("a Lease was not renewed in the cloud for %v, want at most %v", oldest, most)
