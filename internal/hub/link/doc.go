@@ -25,7 +25,8 @@
 // silence of a good line within 7.8 s, and that of a line with a round trip of 2 s within 15 s.
 //
 // A server that answers may still be useless: a balancer without servers behind it, or an API server that has lost etcd.
-// Service recognizes that by the answers to core reads and to requests for Leases. Monitor then shows a link that is up as
+// Service recognizes that by the answers to core reads and to requests for Leases. An API server without etcd answers late, so a
+// request for a Lease that hangs brings about a check, which asks for an answer in time. Monitor then shows a link that is up as
 // Failing. Failing only informs: requests go out as before, nothing is reset, and probes go on as for a link that is up.
 //
 // ADR 46 has the alternatives.
@@ -52,6 +53,8 @@
 //   - Service.failures: entered when one core read fails; ends when the check is answered or not, at once. (TestService)
 //   - Service.need: entered when the service fails within FlapWindow of serving; ends when it fails after more than that.
 //     (TestFailingAgainRaisesTheBar)
+//   - Service.due: entered when one core read fails or a request for a Lease hangs; ends when the check is answered or not, or
+//     when the link goes down. (TestService)
 //   - Service.checking: entered when a check is sent; ends when it has ended, by checkTimeout, or when the link goes down.
 //     (TestService)
 //   - Monitor.sick: entered when one collection cannot be read; ends when sickFor is over. (TestOneSickCollectionCountsForAWhile)
