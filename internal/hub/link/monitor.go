@@ -133,12 +133,11 @@ func (m *Monitor) CoreHung() {
 	}
 }
 
-// Checks reports whether a check is due or under way.
-func (m *Monitor) Checks() bool {
+// Fails reports whether the last core read or request for a Lease that was answered failed.
+func (m *Monitor) Fails() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, due := m.service.NextCheck()
-	return due || m.service.checking
+	return m.service.failures > 0 || m.service.failing
 }
 
 // another records that a collection failed, and reports whether another one did lately.

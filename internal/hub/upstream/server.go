@@ -102,9 +102,10 @@ func (s *server) notTaken() uint32 {
 }
 
 // leaseHung records that a request about a Lease, sent at sentAt, timed out. Either its connection is dead, or the server has
-// lost its storage. A check finds out, on a new connection. While a check is due, its answer decides.
+// lost its storage. A check finds out, on a new connection. Once the server has answered that it fails, only a check that hangs
+// too resets the connections.
 func (s *server) leaseHung(sentAt time.Time) {
-	if n := s.notTaken(); !s.monitor.Checks() {
+	if n := s.notTaken(); !s.monitor.Fails() {
 		s.hung(n, sentAt)
 	}
 	s.monitor.CoreHung()
@@ -233,7 +234,7 @@ func (s *server) check(ctx context.Context) {
 		// An API server whose time is over sends 504, or breaks the request off like this.
 		s.monitor.CoreAnswered("", http.StatusGatewayTimeout, sentAt)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.hung(s.untaken.Load(), sentAt)
+		s.hung(s.notTaken(), sentAt)
 	default: // no answer: probes find out what that says about the link
 	}
 }
