@@ -131,6 +131,7 @@ func TestServerWithoutStorage(t *testing.T) {
 func serverWithoutStorage(t *testing.T, breaksOff bool) {
 	ca := newAuthority(t)
 	var away atomic.Bool
+	var checks atomic.Int32 // whose time was over
 	const checkTakes = 300 * time.Millisecond
 	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
 		within, _ := time.ParseDuration(r.URL.Query().Get("timeout"))
@@ -141,6 +142,7 @@ func serverWithoutStorage(t *testing.T, breaksOff bool) {
 			case <-time.After(checkTakes):
 			case <-r.Context().Done():
 			}
+			checks.Add(1)
 			if breaksOff {
 				panic(http.ErrAbortHandler)
 			}
@@ -177,8 +179,9 @@ func serverWithoutStorage(t *testing.T, breaksOff bool) {
 	ask(70*time.Millisecond, http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/another")
 	ask(20*time.Millisecond, http.MethodGet, "/api/v1/pods?resourceVersion=0")
 	await(t, u, link.Failing)
-	for range 10 {
-		time.Sleep(checkTakes / 2)
+	for range 5 {
+		had := checks.Load()
+		waitFor(t, func() bool { return checks.Load() > had })
 		if state := u.Link().Get(); state != link.Failing {
 			t.Errorf("the link is %v while the storage is away", state)
 		}
