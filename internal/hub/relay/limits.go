@@ -28,8 +28,8 @@ func Standard() Limits {
 	return Limits{PerPeer: 32, All: 256, BytesPerSecond: 2 << 20, BytesPerDay: 4 << 30}
 }
 
-// Metered returns the limits of a hub whose line is paid for by the byte. A neighbour's share of a day is 8 MiB. When it is spent,
-// the leader forwards that node's heartbeats.
+// Metered returns the limits of a hub whose line is paid for by the byte. A neighbour's share of a day is 8 MiB. When it is
+// spent, the leader forwards that node's heartbeats.
 func Metered() Limits {
 	return Limits{PerPeer: 32, All: 256, BytesPerSecond: 128 << 10, BytesPerDay: 32 << 20}
 }
