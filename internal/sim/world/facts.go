@@ -73,8 +73,9 @@ type facts struct {
 	now time.Time
 	// lived is for how long kubelet and hub have run. routed is for how long the same route has been whole, and lined for how
 	// long the node's own line has been. judged is for how long the cloud and kube-controller-manager have been unharmed.
-	// controlled is for how long the cloud and one replica of coordinator-controller have been unharmed, and steady for how
-	// long the cloud and all replicas have been. 0 means that it is not so now.
+	// controlled is for how long the cloud and one replica of coordinator-controller have been unharmed, and no other has become
+	// harmed, which may have led. steady is for how long the cloud and all replicas have been unharmed. 0 means that it is not
+	// so now.
 	lived, routed, lined, judged, controlled, steady time.Duration
 	route                                            string // the route that has been whole the longest
 	// beat is when kubelet last sent a heartbeat. owed is when kubelet was told that its heartbeat is taken, for the first such
@@ -129,7 +130,7 @@ type facts struct {
 // NewJudge returns a Judge that has seen nothing yet. It assumes that nothing has been harmed since the world began.
 func (w *World) NewJudge() *Judge {
 	j := &Judge{
-		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began},
+		w: w, whole: since{"judges": began, "controlled": began, controls[0]: began, controls[1]: began},
 		nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
 		told: map[string]bool{}, asked: map[string]*minute{}, grays: map[string]time.Time{}, knows: map[string]bool{},
 		bare: map[string]time.Time{},
@@ -334,9 +335,16 @@ func (j *Judge) Look() {
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
 	j.whole.keep("calm", len(j.w.harms) == 0 && j.w.jolts == j.jolts, now)
 	j.jolts = j.w.jolts
+	one := false
 	for _, m := range controls {
-		j.whole.keep(m, j.w.serves("cloud", "") && j.w.runs(m, controller) && j.w.open(m, "cloud"), now)
+		is := j.w.serves("cloud", "") && j.w.runs(m, controller) && j.w.open(m, "cloud")
+		if _, was := j.whole[m]; was && !is {
+			delete(j.whole, "controlled") // it may have led, and the next one must wait until its lock has ended
+		}
+		j.whole.keep(m, is, now)
+		one = one || is
 	}
+	j.whole.keep("controlled", one, now)
 	j.whole.keep("dates", len(j.w.harmed(func(e history.Event) bool {
 		return e.Does == history.Clock && slices.Contains(controls, e.On)
 	})) == 0, now)
@@ -358,6 +366,9 @@ func (j *Judge) Look() {
 	}
 	j.hear(now)
 	j.empty(now)
+	for _, slot := range j.w.slots {
+		j.slot(j.slots[slot], slot, now) // first: what a node may ask depends on whether it leads now
+	}
 	for _, n := range j.w.nodes {
 		f := j.nodes[n.name]
 		j.did(f, n.name, now)
@@ -402,7 +413,6 @@ func (j *Judge) Look() {
 	}
 	for _, slot := range j.w.slots {
 		f := j.slots[slot]
-		j.slot(f, slot, now)
 		for _, c := range slotClauses {
 			if breach := c.broken(f); breach != "" {
 				j.breach(c.name, "coordinator of "+slot.machine.name, breach)
@@ -496,10 +506,9 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 		f.calm = j.whole.lasts("calm", now)
 	}
 	f.judged, f.dated = j.whole.lasts("judges", now), j.whole.lasts("dates", now)
-	f.controlled, f.steady = 0, math.MaxInt64
+	f.controlled, f.steady = j.whole.lasts("controlled", now), math.MaxInt64
 	for _, m := range controls {
-		is := j.whole.lasts(m, now)
-		f.controlled, f.steady = max(f.controlled, is), min(f.steady, is)
+		f.steady = min(f.steady, j.whole.lasts(m, now))
 	}
 }
 

@@ -386,6 +386,13 @@ func TestKept(t *testing.T) {
 				{At: 3 * time.Minute, For: 10 * time.Second, Does: history.Machine, On: "n2", How: "dead"},
 			},
 		},
+		// The other replica of coordinator-controller has to wait for the end of the leader's lock.
+		"the leader of coordinator-controller dies as a hold ends": {
+			Nodes: 3, Coordinators: 1, Holds: 2 * time.Minute, Long: 4 * time.Minute, Events: []history.Event{
+				{At: 15 * time.Second, For: 182 * time.Second, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
+				{At: 155 * time.Second, For: 6500 * time.Millisecond, Does: history.Machine, On: controls[0], How: "blank"},
+			},
+		},
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
