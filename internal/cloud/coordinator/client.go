@@ -4,9 +4,9 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -21,14 +21,21 @@ func (r *Reconciler) remove(ctx context.Context, obj client.Object) error {
 	return objects.Remove(ctx, r.cfg.Client, obj)
 }
 
-// shared reads from the API server a Secret that Pods mount or operators fetch. Secrets are not cached, because a cache needs
-// the right to list them. A missing Secret is returned empty. Package keys reads the Secrets that only this program reads.
-func (r *Reconciler) shared(ctx context.Context, name string) (*corev1.Secret, error) {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}}
-	if found, err := objects.Peek(ctx, r.cfg.Client, s); err != nil || !found {
-		return &corev1.Secret{}, err
+// handedOut returns what handOut last wrote of a Secret. A missing Secret is returned empty.
+func (r *Reconciler) handedOut(ctx context.Context, name string) (*corev1.Secret, error) {
+	return keys.Get(ctx, r.cfg.Reader, name)
+}
+
+// handOut writes a Secret that Pods mount or operators fetch. This program can't read such Secrets, because RBAC can't limit
+// that to theirs, and others' are in the same namespace. It keeps their content in its own namespace under the same name. have
+// is what handedOut returned; handOut fails if that has changed since.
+func (r *Reconciler) handOut(ctx context.Context, have, want *corev1.Secret) error {
+	kept := want.DeepCopy()
+	kept.Namespace = edge.NamespaceKeys
+	if err := r.keep(ctx, have, kept); err != nil {
+		return err
 	}
-	return s, nil
+	return objects.Put(ctx, r.cfg.Client, want, FieldOwner)
 }
 
 // keep writes a Secret unless it is already as wanted. have is what was read; keep fails if it has changed since.

@@ -110,7 +110,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	}
 	mounted, noted := make([]*corev1.Secret, len(f.At)), ""
 	for slot := range mounted {
-		mounted[slot], err = r.shared(ctx, f.Pool.CoordinatorSecretIn(edge.Slot(slot)))
+		mounted[slot], err = r.handedOut(ctx, f.Pool.CoordinatorSecretIn(edge.Slot(slot)))
 		if r.metrics.tried(kindServing, err) != nil {
 			return outcome{}, given{}, err
 		}
@@ -297,7 +297,7 @@ func (r *Reconciler) serving(
 	}
 	annotations := map[string]string{annotationPod: string(at.UID), annotationGranted: m.granted,
 		annotationGeneration: generation.String()}
-	if err := r.keep(ctx, have, secret(f.Pool.CoordinatorSecretIn(slot), data, annotations, f.Pool, f.Owner)); err != nil {
+	if err := r.handOut(ctx, have, secret(f.Pool.CoordinatorSecretIn(slot), data, annotations, f.Pool, f.Owner)); err != nil {
 		return edge.Generation{}, time.Time{}, err
 	}
 	r.metrics.holds(certOf{f.Owner.Name, kindServing, slot}, pair)
@@ -366,7 +366,7 @@ func (r *Reconciler) nudge(ctx context.Context, at place, hash string) error {
 // operator keeps the operators' kubeconfig.
 func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (again time.Time, err error) {
 	name := f.Pool.KubeconfigSecret()
-	have, err := r.shared(ctx, name)
+	have, err := r.handedOut(ctx, name)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -385,7 +385,7 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 		return time.Time{}, err
 	}
 	data := map[string][]byte{keyKubeconfig: text}
-	if err := r.keep(ctx, have, secret(name, data, nil, f.Pool, f.Owner)); err != nil {
+	if err := r.handOut(ctx, have, secret(name, data, nil, f.Pool, f.Owner)); err != nil {
 		return time.Time{}, err
 	}
 	r.metrics.holds(certOf{name: f.Owner.Name, kind: kindOperator}, pair)

@@ -302,12 +302,20 @@ func belongings(pool edge.PoolName) []client.Object {
 	for _, slot := range edge.Slots() {
 		all = append(all, reportIn(pool, slot))
 	}
-	all = append(all, &corev1.Secret{ObjectMeta: meta(pool.KubeconfigSecret())})
+	all = append(all, handed(pool.KubeconfigSecret())...)
 	for _, slot := range edge.Slots() {
-		all = append(all, &corev1.Secret{ObjectMeta: meta(pool.CoordinatorSecretIn(slot))})
+		all = append(all, handed(pool.CoordinatorSecretIn(slot))...)
 	}
 	for _, name := range keySecrets(pool) {
 		all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: name}})
+	}
+	return all
+}
+
+// handed returns what handOut writes, for deletion: the Secret that others read, and what is kept of it.
+func handed(name string) (all []client.Object) {
+	for _, namespace := range []string{edge.NamespaceSystem, edge.NamespaceKeys} {
+		all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	}
 	return all
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/certs"
@@ -115,10 +113,7 @@ func (r *Reconciler) dropSlots(
 			left = append(left, is)
 			continue
 		}
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-			Namespace: edge.NamespaceSystem, Name: v.census.Pool.CoordinatorSecretIn(slot),
-		}}
-		for _, o := range []client.Object{s, reportIn(v.census.Pool, slot)} {
+		for _, o := range append(handed(v.census.Pool.CoordinatorSecretIn(slot)), reportIn(v.census.Pool, slot)) {
 			if err := r.remove(ctx, o); err != nil {
 				return nil, err
 			}

@@ -1,4 +1,4 @@
-// Package objects writes whole objects, and reads those that RBAC can't let be read by name.
+// Package objects writes whole objects.
 package objects
 
 import (
@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -37,19 +36,19 @@ func Remove(ctx context.Context, c client.Client, obj client.Object, opts ...cli
 	return nil
 }
 
-// Peek reads the object with the namespace and name of obj into obj, and reports whether it exists. It needs the right to
-// patch, not the right to read. The reason is that RBAC can't limit the right to read to a prefix of names. An admission policy
-// can limit writes in that way, but sees no reads. So Peek sends an empty patch as a dry run, which the API server answers with
-// the object as it is.
-func Peek(ctx context.Context, c client.Client, obj client.Object) (bool, error) {
-	err := c.Patch(ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{}`)), client.DryRunAll)
+// Put makes the API server's object as obj says, whatever it is now. The API server writes nothing if it is so already. Put needs
+// the rights to create and to update. It needs no right to read or to patch. A patch can copy what is in an object into another field, and the API server prints the content
+// of invalid fields before it asks admission policies. An update says nothing of what was there.
+func Put(ctx context.Context, c client.Client, obj client.Object, owner string) error {
+	fresh := obj.DeepCopyObject().(client.Object)
+	err := c.Update(ctx, obj, client.FieldOwner(owner))
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		err = c.Create(ctx, fresh, client.FieldOwner(owner))
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %s by a patch of nothing: %w", Describe(obj), err)
+		return fmt.Errorf("write %s: %w", Describe(obj), err)
 	}
-	return true, nil
+	return nil
 }
 
 // Describe returns an object's kind and name.

@@ -30,7 +30,6 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/certs"
-	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -112,7 +111,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b := &bench{}
 	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
-		WithInterceptorFuncs(interceptor.Funcs{Patch: cloudtest.Patch, Apply: b.apply,
+		WithInterceptorFuncs(interceptor.Funcs{Apply: b.apply,
 			SubResourceUpdate: func(ctx context.Context,
 				c client.Client, sub string, obj client.Object, o ...client.SubResourceUpdateOption) error {
 				if b.fails != nil {

@@ -120,8 +120,25 @@ func (r robber) secrets() {
 	refused(r.T, "a bootstrap token", err, "cannot get resource")
 	_, err = system.List(r.Ctx, metav1.ListOptions{})
 	refused(r.T, "all Secrets of kube-system", err, "cannot list resource")
-	_, err = system.Patch(r.Ctx, bootstrap, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: []string{"All"}})
-	refused(r.T, "a bootstrap token, by a patch of nothing", err, "may touch only")
+	for what, patch := range map[string]struct {
+		of   types.PatchType
+		text string
+	}{
+		"a patch of nothing":         {types.MergePatchType, "{}"},
+		"a patch of another type":    {types.StrategicMergePatchType, `{"type":"x"}`},
+		"a copy into the type":       {types.JSONPatchType, `[{"op":"copy","from":"/data/token-secret","path":"/type"}]`},
+		"a copy into the labels":     {types.JSONPatchType, `[{"op":"copy","from":"/data","path":"/metadata/labels"}]`},
+		"a copy into the owners":     {types.JSONPatchType, `[{"op":"copy","from":"/data","path":"/metadata/ownerReferences"}]`},
+		"a move":                     {types.JSONPatchType, `[{"op":"move","from":"/data/token-secret","path":"/type"}]`},
+		"an apply of another's type": {types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"Secret","type":"x"}`},
+	} {
+		_, err = system.Patch(r.Ctx, bootstrap, patch.of, []byte(patch.text),
+			metav1.PatchOptions{DryRun: []string{"All"}, FieldManager: "x"})
+		refused(r.T, "a bootstrap token, by "+what, err, "cannot patch resource")
+	}
+	_, err = system.Update(r.Ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: bootstrap}},
+		metav1.UpdateOptions{DryRun: []string{"All"}})
+	refused(r.T, "a bootstrap token's content", err, "may touch only")
 	_, err = r.CoreV1().Secrets("").List(r.Ctx, metav1.ListOptions{})
 	refused(r.T, "Secrets of all namespaces", err, "cannot list resource")
 	_, err = system.Create(r.Ctx, &corev1.Secret{
