@@ -55,8 +55,9 @@ const (
 	Path Kind = "path"
 	// OneWay is the same, but only for what On sends to To.
 	OneWay Kind = "oneway"
-	// Server harms the server On: hang, readonly, slow (each request takes Much times 5 ms), or an answer with 401, 403, 422,
-	// 429, 500 or 503. To is a node if only requests for that node's Lease are harmed.
+	// Server harms the server On: hang, readonly, etcd (its storage does not answer, its watch cache does), slow (each request
+	// takes Much times 5 ms), or an answer with 401, 403, 422, 429, 500 or 503. To is a node if only requests for that node's
+	// Lease are harmed.
 	Server Kind = "server"
 	// Restore sets the cloud's storage back by Much seconds.
 	Restore Kind = "restore"
@@ -79,8 +80,8 @@ var ways = map[Kind][]way{
 	},
 	OneWay: {{"silent", 3, nil}, {"refused", 1, nil}, {"small", 1, amounts{576, 1200}}, {"loss", 1, amounts{0.3, 0.6}}},
 	Server: {
-		{"hang", 3, nil}, {"readonly", 3, nil}, {"slow", 1, amounts{10, 100}}, {"401", 1, nil}, {"403", 1, nil}, {"422", 1, nil},
-		{"429", 1, amounts{0, 1, 20}}, {"500", 1, nil}, {"503", 2, amounts{0, 5}},
+		{"hang", 3, nil}, {"readonly", 3, nil}, {"etcd", 3, nil}, {"slow", 1, amounts{10, 100}}, {"401", 1, nil}, {"403", 1, nil},
+		{"422", 1, nil}, {"429", 1, amounts{0, 1, 20}}, {"500", 1, nil}, {"503", 2, amounts{0, 5}},
 	},
 	Restore: {{"", 1, amounts{5, 30, 120}}},
 	Compact: {{"", 1, nil}},

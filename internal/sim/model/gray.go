@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +45,9 @@ type Fault struct {
 	Hang bool
 	// Mute means that the request is carried out, but its answer, or the rest of it, waits until the fault is over.
 	Mute bool
+	// Storage means that the server's storage does not answer. A request that needs the storage is answered with 504 when its
+	// time is over. What the server has in its watch cache it still gives.
+	Storage bool
 	// Delay is the time before the request is carried out.
 	Delay time.Duration
 	// Refuse is the error with which the request is answered; nil means that the Handler answers. A watch that has begun goes
@@ -102,7 +106,7 @@ func (g *Gray) wait(r *http.Request, of func(*Fault) bool) error {
 // ServeHTTP implements http.Handler.
 func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if IsUrgent(r.Context()) {
-		if f, _ := g.fault(r, func(f *Fault) bool { return f.Hang || f.Mute || f.Delay > 0 }); f != nil {
+		if f, _ := g.fault(r, func(f *Fault) bool { return f.Hang || f.Mute || f.Delay > 0 || f.Storage && stored(r) }); f != nil {
 			refuse(w, r, apierrors.NewTimeoutError("the server does not answer", 0))
 			return
 		}
@@ -113,6 +117,9 @@ func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if read := r.Method == http.MethodGet; !read && time.Now().After(until) {
 		refuse(w, r, apierrors.NewTimeoutError("the request did not complete within its time", 0))
+		return
+	}
+	if !g.reaches(w, r) {
 		return
 	}
 	if f, _ := g.fault(r, func(f *Fault) bool { return f.Delay > 0 }); f != nil {
@@ -129,6 +136,40 @@ func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.Handler.ServeHTTP(&grayWriter{w, g, r}, r)
+}
+
+// reaches waits until the request reaches the storage, if it needs it. If its time is over first, reaches answers it, and
+// returns false.
+func (g *Gray) reaches(w http.ResponseWriter, r *http.Request) bool {
+	away := func(f *Fault) bool { return f.Storage && stored(r) }
+	if f, _ := g.fault(r, away); f == nil {
+		return true
+	}
+	within, cancel := context.WithTimeout(r.Context(), timeoutOf(r))
+	defer cancel()
+	if g.wait(r.WithContext(within), away) == nil {
+		return true
+	}
+	if r.Context().Err() == nil {
+		refuse(w, r, apierrors.NewTimeoutError("the request did not complete within its time", 0))
+	}
+	return false
+}
+
+// stored reports whether an API server asks its storage for this request. It does so for writes, for its own checks, and for
+// reads that must be current. Its watch cache answers other reads, and carries watches.
+func stored(r *http.Request) bool {
+	parts, q := strings.Split(strings.Trim(r.URL.Path, "/"), "/"), r.URL.Query()
+	resource := parts[0] == "api" && len(parts) > 2 || parts[0] == "apis" && len(parts) > 3
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return true
+	case !resource:
+		return slices.Contains([]string{"readyz", "livez", "healthz"}, parts[0])
+	case q.Has("watch") && q.Get("watch") != "false" && q.Get("sendInitialEvents") != "true":
+		return false
+	}
+	return q.Get("resourceVersion") == ""
 }
 
 // timeoutOf returns the time after which an API server gives up a request. This is the timeout that the client sets, at most

@@ -456,6 +456,37 @@ func TestGray(t *testing.T) {
 	})
 }
 
+// TestGrayStorage: without its storage, a server answers what its watch cache has.
+func TestGrayStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := &model.Gray{Handler: w.a}
+		g.Set(model.Fault{Storage: true})
+		s := watch(t, g, configMaps+"?watch=true")
+		defer s.stop()
+		w.make(w.b, "a")
+		s.sent(t, "ADDED a")
+		for _, path := range []string{configMaps + "?resourceVersion=0", configMaps + "/a?resourceVersion=0", "/apis"} {
+			start := time.Now()
+			if w.must(http.StatusOK, g, "GET", path, ""); time.Since(start) > 0 {
+				t.Errorf("%s: after %v", path, time.Since(start))
+			}
+		}
+		for path, method := range map[string]string{
+			configMaps + "?timeout=7s": "GET", configMaps + "/a?timeout=7s": "DELETE", "/readyz?timeout=7s": "GET",
+			configMaps + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeout=7s": "GET",
+		} {
+			start := time.Now()
+			if w.must(http.StatusGatewayTimeout, g, method, path, ""); time.Since(start) != 7*time.Second {
+				t.Errorf("%s: after %v", path, time.Since(start))
+			}
+		}
+		time.AfterFunc(time.Second, func() { g.Set() })
+		w.must(http.StatusOK, g, "DELETE", configMaps+"/a", "")
+		s.sent(t, "DELETED a")
+	})
+}
+
 // BenchmarkRenewal is a heartbeat: how much of a processor's time the model costs.
 func BenchmarkRenewal(b *testing.B) {
 	store := model.NewStore()

@@ -363,6 +363,8 @@ func (w *World) faults(name string) {
 			f.Hang = true
 		case "readonly":
 			f.Hang, f.Writes = true, true
+		case "etcd":
+			f.Storage = true
 		case "slow":
 			f.Delay = time.Duration(e.Much) * 5 * time.Millisecond
 		case "401":

@@ -386,6 +386,16 @@ func TestKept(t *testing.T) {
 				{At: 3 * time.Minute, For: 10 * time.Second, Does: history.Machine, On: "n2", How: "dead"},
 			},
 		},
+		// The API servers answer from their watch caches, and take no write. Hubs must find out that the line is of no use.
+		"the cloud's etcd is away": {Nodes: 4, Coordinators: 1, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
+			{At: 20 * time.Second, For: 3 * time.Minute, Does: history.Server, On: "cloud", How: "etcd"},
+			silent(40*time.Second, "n3", "cloud"),
+		}},
+		"one of the cloud's API servers does not reach etcd": {
+			Nodes: 4, Coordinators: 1, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
+				{At: 20 * time.Second, For: 3 * time.Minute, Does: history.Server, On: second, How: "etcd"},
+			},
+		},
 		// The other replica of coordinator-controller has to wait for the end of the leader's lock.
 		"the leader of coordinator-controller dies as a hold ends": {
 			Nodes: 3, Coordinators: 1, Holds: 2 * time.Minute, Long: 4 * time.Minute, Events: []history.Event{
