@@ -114,12 +114,19 @@ func powerOn(spec Spec) (*Machine, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("namespaces: %w", err)
 	}
+	preferred(cmd.Process.Pid)
 	m := &Machine{Spec: spec, PID: cmd.Process.Pid, exec: cmd, gone: make(chan struct{})}
 	go func() {
 		defer close(m.gone)
 		_ = cmd.Wait() // how it ended is in its log
 	}()
 	return m, nil
+}
+
+// preferred gives a session more of the processors than what runs beside a lab on its host, such as the builds of tests. The
+// kernel may share processors in another way than by sessions; then it changes nothing. See sched(7), autogroups.
+func preferred(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte("-10"), 0)
 }
 
 // PowerOff cuts the machine's power and returns when nothing in it runs any more.
