@@ -13,48 +13,51 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
+// upgrader is a Pod that upgrades a hub.
+func upgrader(change func(p *corev1.Pod)) *corev1.Pod {
+	directory := corev1.HostPathDirectory
+	volume := func(name, path string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &directory},
+		}}
+	}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "yurthub-upgrade-n1"},
+		Spec: corev1.PodSpec{
+			NodeSelector:  map[string]string{edge.LabelNodePool: "p1"},
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser),
+				RunAsGroup:     ptr.To[int64](edge.UpgradeUser),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Volumes: []corev1.Volume{volume("inbox", edge.UpgradeInbox), volume("outbox", edge.UpgradeOutbox)},
+			Containers: []corev1.Container{{
+				Name: "yurthub", Image: "i",
+				Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
+					FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
+				}}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+				VolumeMounts: []corev1.VolumeMount{
+					{Name: "inbox", MountPath: edge.UpgradeInbox},
+					{Name: "outbox", MountPath: edge.UpgradeOutbox, ReadOnly: true},
+				},
+			}},
+		},
+	}
+	change(p)
+	return p
+}
+
 // TestUpgraders: coordinator-controller makes no Pods but those that upgrade hubs, and these have of a node what an upgrade
 // takes.
 func TestUpgraders(t *testing.T) {
 	cfg := policed(t)
-	const account, system = "system:serviceaccount:kube-system:coordinator-controller", "kube-system"
+	const account = "system:serviceaccount:kube-system:coordinator-controller"
 	c, admin := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters")), cloudtest.Client(t, cfg)
-	upgrader := func(change func(p *corev1.Pod)) *corev1.Pod {
-		directory := corev1.HostPathDirectory
-		volume := func(name, path string) corev1.Volume {
-			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &directory},
-			}}
-		}
-		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "yurthub-upgrade-n1"},
-			Spec: corev1.PodSpec{
-				NodeName: "n1", RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
-				SecurityContext: &corev1.PodSecurityContext{
-					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser),
-					RunAsGroup:     ptr.To[int64](edge.UpgradeUser),
-					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-				},
-				Volumes: []corev1.Volume{volume("inbox", edge.UpgradeInbox), volume("outbox", edge.UpgradeOutbox)},
-				Containers: []corev1.Container{{
-					Name: "yurthub", Image: "i",
-					Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
-						FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
-					}}},
-					SecurityContext: &corev1.SecurityContext{
-						AllowPrivilegeEscalation: ptr.To(false),
-						Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-					},
-					VolumeMounts: []corev1.VolumeMount{
-						{Name: "inbox", MountPath: edge.UpgradeInbox},
-						{Name: "outbox", MountPath: edge.UpgradeOutbox, ReadOnly: true},
-					},
-				}},
-			},
-		}
-		change(p)
-		return p
-	}
 	container := func(change func(c *corev1.Container)) func(p *corev1.Pod) {
 		return func(p *corev1.Pod) { change(&p.Spec.Containers[0]) }
 	}
@@ -164,8 +167,9 @@ func TestUpgraders(t *testing.T) {
 		"another account": {
 			func(p *corev1.Pod) { p.Spec.ServiceAccountName = "coordinator-controller" }, "as the ServiceAccount default",
 		},
-		"any node": {func(p *corev1.Pod) { p.Spec.NodeName = "" }, "on a named node"},
-		"for ever": {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, "only once"},
+		"any node":           {func(p *corev1.Pod) { p.Spec.NodeSelector = nil }, "only on nodes of a pool"},
+		"a node by its name": {func(p *corev1.Pod) { p.Spec.NodeName = "control-plane-1" }, "only on nodes of a pool"},
+		"for ever":           {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, "only once"},
 	} {
 		err := c.Create(t.Context(), upgrader(tt.change), client.DryRunAll)
 		if tt.why == "" {

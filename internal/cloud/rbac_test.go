@@ -205,7 +205,7 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 	})
 	load(t, "coordinators", "signer", "keys", "poolsettings")[Name].expect(t, "without coordinators", []right{
 		{"create", "", "secrets", "kube-system", "", false},
-		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
+		{"update", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
 		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", false},
 		{"list", certificates, "certificatesigningrequests", "", "", false},
 		{"create", certificates, "certificatesigningrequests", "", "", false},
@@ -291,7 +291,8 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"patch", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", true},
 		{"list", "", "secrets", edge.NamespaceKeys, "", false},
 		{"create", "", "secrets", "kube-system", "", true},
-		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", true}, // of its names, as a policy says
+		{"update", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", true}, // of its names, as a policy says
+		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false}, // it could read any of them so
 		{"get", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
 		{"get", "", "secrets", "kube-system", "bootstrap-token-abcdef", false},
 		{"list", "", "configmaps", "kube-system", "", true},

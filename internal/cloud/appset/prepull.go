@@ -22,6 +22,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -120,10 +121,11 @@ func (r *rollout) nodesFor(w *Wanted, spec *corev1.PodSpec, replicas int, places
 	begun := make(map[string]*corev1.Pod)
 	for i := range r.pulls {
 		p := &r.pulls[i]
-		if p.Annotations[annotationPulls] == purpose && p.DeletionTimestamp == nil && slices.Contains(places, p.Spec.NodeName) {
+		on := string(objects.PinnedTo(p))
+		if p.Annotations[annotationPulls] == purpose && p.DeletionTimestamp == nil && slices.Contains(places, on) {
 			begun[p.Name] = p
-			places = slices.DeleteFunc(places, func(n string) bool { return n == p.Spec.NodeName })
-			places = slices.Insert(places, 0, p.Spec.NodeName)
+			places = slices.DeleteFunc(places, func(n string) bool { return n == on })
+			places = slices.Insert(places, 0, on)
 		}
 	}
 	c.nodes, c.pulls = places[:min(len(places), replicas, nodesToCome)], make(map[string]bool)
@@ -135,7 +137,7 @@ func (r *rollout) nodesFor(w *Wanted, spec *corev1.PodSpec, replicas int, places
 	timeout := time.Duration(ptr.Deref(r.set.Spec.Rollout.PrePull.TimeoutSeconds, 1200)) * time.Second
 	for _, node := range c.nodes {
 		for _, image := range imagesOf(spec) {
-			p := r.puller(purpose, node, image, spec, timeout)
+			p := r.puller(purpose, w.Pool, node, image, spec, timeout)
 			there := begun[p.Name]
 			state, why := pulled(there)
 			if why != "" {
@@ -228,9 +230,11 @@ func imagesOf(spec *corev1.PodSpec) (all []corev1.Container) {
 
 // puller returns a Pod that pulls an image on a node. Its command exists in no image, so the container can't be started and
 // nothing of the image runs. The image stays on the node. The Pod has no privileges, and mounts nothing.
-func (r *rollout) puller(purpose, node string, of corev1.Container, spec *corev1.PodSpec, timeout time.Duration) *corev1.Pod {
+func (r *rollout) puller(
+	purpose, pool, node string, of corev1.Container, spec *corev1.PodSpec, timeout time.Duration,
+) *corev1.Pod {
 	name := digest([]byte(strings.Join([]string{string(r.set.UID), purpose, node, of.Image}, " ")), 16)
-	return &corev1.Pod{
+	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.set.Namespace, Name: appPull + "-" + name,
 			Labels:      map[string]string{edge.LabelApp: appPull, LabelYurtAppSet: labelValue(r.set.Name)},
@@ -240,7 +244,7 @@ func (r *rollout) puller(purpose, node string, of corev1.Container, spec *corev1
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: node, RestartPolicy: corev1.RestartPolicyNever,
+			RestartPolicy:                 corev1.RestartPolicyNever,
 			ActiveDeadlineSeconds:         ptr.To(int64(timeout / time.Second)),
 			TerminationGracePeriodSeconds: ptr.To[int64](1),
 			AutomountServiceAccountToken:  ptr.To(false), EnableServiceLinks: ptr.To(false),
@@ -265,6 +269,8 @@ func (r *rollout) puller(purpose, node string, of corev1.Container, spec *corev1
 			}},
 		},
 	}
+	objects.Pin(&p.Spec, edge.PoolName(pool), edge.NodeName(node))
+	return p
 }
 
 // pulled says how far a Pod is that pulls an image; nil has not begun.

@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -245,7 +246,7 @@ func (w *world) pullers() (all []corev1.Pod, as []string) {
 	found := &corev1.PodList{}
 	w.must(w.List(w.t.Context(), found, client.InNamespace(w.namespace), client.MatchingLabels{edge.LabelApp: appPull}))
 	for _, p := range found.Items {
-		as = append(as, p.Spec.NodeName+" "+p.Spec.Containers[0].Image)
+		as = append(as, string(objects.PinnedTo(&p))+" "+p.Spec.Containers[0].Image)
 	}
 	slices.Sort(as)
 	return found.Items, as

@@ -276,11 +276,11 @@ func (c *Controller) act(ctx context.Context, d decision, pods map[string]*corev
 	}
 	for _, s := range d.pull {
 		log.V(1).Info("Pulling a hub's image", "node", s.node, "version", s.of)
-		failed = append(failed, c.create(ctx, c.cfg.podFor(prefixPull, s)))
+		failed = append(failed, c.create(ctx, c.cfg.podFor(prefixPull, d.pool, s)))
 	}
 	for _, s := range d.deliver {
 		log.Info("Upgrading a hub", "node", s.node, "version", s.of)
-		failed = append(failed, c.create(ctx, c.cfg.podFor(prefixDeliver, s)))
+		failed = append(failed, c.create(ctx, c.cfg.podFor(prefixDeliver, d.pool, s)))
 	}
 	return errors.Join(failed...)
 }

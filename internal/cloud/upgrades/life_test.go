@@ -20,6 +20,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -149,8 +150,8 @@ func TestALife(t *testing.T) {
 
 	w.ends(w.pod("yurthub-pull-life-n1"), corev1.PodSucceeded, "")
 	first := w.pod("yurthub-upgrade-life-n1")
-	if image := first.Spec.Containers[0].Image; image != "r/yurthub:v0.3.0" || first.Spec.NodeName != "life-n1" {
-		t.Errorf("%s on %s", image, first.Spec.NodeName)
+	if image := first.Spec.Containers[0].Image; image != "r/yurthub:v0.3.0" || objects.PinnedTo(first) != "life-n1" {
+		t.Errorf("%s on %s", image, objects.PinnedTo(first))
 	}
 	w.ends(w.pod("yurthub-pull-life-n2"), corev1.PodSucceeded, "") // meanwhile
 	w.condition("life", Upgrading, "0 of 3 hubs run it. life: Upgrading: life-n1.")

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -41,8 +42,8 @@ func podName(prefix string, n edge.NodeName) string {
 	return prefix + hex.EncodeToString(sum[:])
 }
 
-// podFor returns an upgrader: one with prefixPull only has its image pulled.
-func (c Config) podFor(prefix string, s step) *corev1.Pod {
+// podFor returns an upgrader for a node of a pool: one with prefixPull only has its image pulled.
+func (c Config) podFor(prefix string, pool edge.PoolName, s step) *corev1.Pod {
 	directory := corev1.HostPathDirectory
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -50,7 +51,6 @@ func (c Config) podFor(prefix string, s step) *corev1.Pod {
 			Labels: map[string]string{edge.LabelApp: app, labelVersion: s.of},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:                      string(s.node),
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			ActiveDeadlineSeconds:         ptr.To(int64(deadline / time.Second)),
 			TerminationGracePeriodSeconds: ptr.To[int64](5),
@@ -79,6 +79,7 @@ func (c Config) podFor(prefix string, s step) *corev1.Pod {
 			}},
 		},
 	}
+	objects.Pin(&p.Spec, pool, s.node)
 	for _, name := range c.PullSecrets {
 		p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
@@ -142,6 +143,11 @@ func read(pull, deliver *corev1.Pod) upgrader {
 
 // waitsFor says why a Pod's container does not run; empty if it does, or nobody says.
 func waitsFor(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return short(fmt.Sprintf("%s: %s", c.Reason, c.Message))
+		}
+	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" {
 			return short(fmt.Sprintf("%s: %s", w.Reason, w.Message))

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -74,10 +75,11 @@ func TestRead(t *testing.T) {
 // TestPods: what an upgrader may have of its node; the policy of the chart is tried elsewhere.
 func TestPods(t *testing.T) {
 	c := Config{Image: "r/yurthub", PullPolicy: corev1.PullNever, PullSecrets: []string{"s"}}
-	pull, deliver := c.podFor(prefixPull, step{"n1", newer}), c.podFor(prefixDeliver, step{"n1", newer})
+	pull, deliver := c.podFor(prefixPull, "p1", step{"n1", newer}), c.podFor(prefixDeliver, "p1", step{"n1", newer})
 	for _, p := range []*corev1.Pod{pull, deliver} {
 		s := p.Spec
-		if s.NodeName != "n1" || s.Containers[0].Image != "r/yurthub:v0.3.0" || s.ImagePullSecrets[0].Name != "s" ||
+		if objects.PinnedTo(p) != "n1" || s.NodeSelector[edge.LabelNodePool] != "p1" ||
+			s.Containers[0].Image != "r/yurthub:v0.3.0" || s.ImagePullSecrets[0].Name != "s" ||
 			s.Containers[0].ImagePullPolicy != corev1.PullNever || *s.AutomountServiceAccountToken ||
 			*s.SecurityContext.RunAsUser != edge.UpgradeUser || s.HostNetwork || p.Labels[labelVersion] != newer {
 			t.Errorf("%+v", p)

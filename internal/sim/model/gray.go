@@ -106,7 +106,8 @@ func (g *Gray) wait(r *http.Request, of func(*Fault) bool) error {
 // ServeHTTP implements http.Handler.
 func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if IsUrgent(r.Context()) {
-		if f, _ := g.fault(r, func(f *Fault) bool { return f.Hang || f.Mute || f.Delay > 0 || f.Storage && stored(r) }); f != nil {
+		delays := func(f *Fault) bool { return f.Hang || f.Mute || f.Delay > 0 || f.Storage && stored(r) }
+		if f, _ := g.fault(r, delays); f != nil {
 			refuse(w, r, apierrors.NewTimeoutError("the server does not answer", 0))
 			return
 		}

@@ -55,10 +55,13 @@ func foreignLease(t *kit.T) {
 	}
 
 	leases := node.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	foreign, err := leases.Get(t.Ctx, victim, metav1.GetOptions{})
-	t.Must(err)
+	var foreign *coordinationv1.Lease
+	t.Eventually(30*time.Second, "the coordinator has a copy of the victim's Lease", func() (err error) {
+		foreign, err = leases.Get(t.Ctx, victim, metav1.GetOptions{})
+		return err
+	})
 	foreign.Spec.RenewTime = ptr.To(metav1.NowMicro())
-	_, err = leases.Update(t.Ctx, foreign, metav1.UpdateOptions{})
+	_, err := leases.Update(t.Ctx, foreign, metav1.UpdateOptions{})
 	refused(fmt.Sprintf("%s renews the Lease of %s", self, victim), err)
 	refused(fmt.Sprintf("%s deletes the Lease of %s", self, victim),
 		leases.Delete(t.Ctx, victim, metav1.DeleteOptions{}))
