@@ -295,6 +295,9 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 		"an annotation of kubelet's": {
 			`{"metadata":{"annotations":{"volumes.kubernetes.io/x":"y"}}}`, "", "Kubernetes' own",
 		},
+		"its address in the LAN": {
+			`{"metadata":{"annotations":{"openyurt.io/lan-address":"192.0.2.9"}}}`, "", "its address in the LAN",
+		},
 		"another pool": {
 			`{"metadata":{"labels":{"apps.openyurt.io/nodepool":"p2"}}}`, "", "a Node's pool",
 		},

@@ -272,6 +272,9 @@ func (r robber) workloads() {
 func (r robber) nodes() {
 	node := r.Pool.Follower()
 	for what, try := range map[string]struct{ patch, sub, why string }{
+		"its address in the LAN": {
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:"192.0.2.9"}}}`, edge.AnnotationLANAddress), "", "its address in the LAN",
+		},
 		"another pool": {fmt.Sprintf(`{"metadata":{"labels":{%q:"p9"}}}`, edge.LabelNodePool), "", "a Node's pool"},
 		"a role":       {`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "", "Kubernetes' own"},
 		"another address": {
