@@ -19,10 +19,12 @@ const (
 	maxSources = 1000
 )
 
-// budget bounds the questions about tokens for each address that shows them. Without it, a client that makes up tokens could
-// flood the cloud with reviews in the node's name, and keep the questions of others waiting.
+// budget bounds how often an address may do something within a time. It bounds questions about tokens: without it, a client that
+// makes up tokens could flood the cloud with reviews in the node's name, and keep the questions of others waiting.
 type budget struct {
-	clock ends.Clock
+	clock  ends.Clock
+	most   int
+	within time.Duration
 
 	mu sync.Mutex
 	of *lru.Cache // of *account, by netip.Addr
@@ -33,9 +35,11 @@ type account struct {
 	spent int
 }
 
-func newBudget(c ends.Clock) *budget { return &budget{clock: c, of: lru.New(maxSources)} }
+func newBudget(c ends.Clock, most int, within time.Duration) *budget {
+	return &budget{clock: c, most: most, within: within, of: lru.New(maxSources)}
+}
 
-// spend spends a question of an address, or returns false if it has none left.
+// spend notes that an address does it once more, or returns false if it has done it often enough.
 func (b *budget) spend(from netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,17 +49,17 @@ func (b *budget) spend(from netip.Addr) bool {
 		a = &account{}
 		b.of.Add(from, a)
 	}
-	if now := b.clock.Running(); now.Sub(a.began) >= budgetTime {
+	if now := b.clock.Running(); now.Sub(a.began) >= b.within {
 		*a = account{began: now}
 	}
-	if a.spent >= mostInVain {
+	if a.spent >= b.most {
 		return false
 	}
 	a.spent++
 	return true
 }
 
-// giveBack returns a question whose token the cloud knew.
+// giveBack takes back one spend: of a question whose token the cloud knew.
 func (b *budget) giveBack(from netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

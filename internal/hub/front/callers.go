@@ -101,7 +101,7 @@ func Prompt(key string) bool {
 
 // NewCallers returns Callers with the answers on the disk.
 func NewCallers(c CallersConfig) *Callers {
-	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
+	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock, mostInVain, budgetTime)}
 }
 
 // Tidy forgets expired answers. Of each Pod's tokens it keeps only the last two, because the Pod's programs read the next token

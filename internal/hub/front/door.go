@@ -31,7 +31,7 @@ func refusalOf(v Verdict) *metav1.Status {
 		return unauthorized(
 			"yurthub: kubelet's token is good at kubelet's port alone, and only as the one bearer token of a request")
 	default:
-		return unauthorized("yurthub: this port is kubelet's, which shows a token; other programs bring a token of their own")
+		return unauthorized("yurthub: show a token: kubelet has one for its port, other programs bring one of their own")
 	}
 }
 
@@ -39,6 +39,7 @@ func refusalOf(v Verdict) *metav1.Status {
 const (
 	crowding      = "too-many"      // they have too many requests in flight
 	unknownCaller = "unknown-token" // the cloud, or what it said last, knows nobody by what they show
+	unproven      = "unproven"      // they ask too much with tokens that the cloud has not accepted
 )
 
 // door counts and logs refused requests.
@@ -56,7 +57,7 @@ func newDoor(metrics prometheus.Registerer) *door {
 		Help: "Requests that the hub refused because of who made them, by the reason.",
 	}, []string{"reason"})
 	for _, why := range []string{
-		Stranger.String(), Misdirected.String(), Misplaced.String(), crowding, unknownCaller,
+		Stranger.String(), Misdirected.String(), Misplaced.String(), crowding, unknownCaller, unproven,
 	} {
 		refusals.WithLabelValues(why) // so that an alert sees the first one
 	}

@@ -157,6 +157,8 @@ type Front struct {
 	// judge returns on whose behalf a request is made.
 	judge func(*http.Request) Verdict
 	door  *door
+	// strangers is nil at kubelet's port, which only programs of the host reach.
+	strangers *strangers
 }
 
 // New returns a Front for the host's own programs. It makes kubelet's requests with the node's identity, and all others with
@@ -180,11 +182,12 @@ func New(cfg Config) *Front {
 
 // Guests returns a Front for all other clients, such as Pods. It has limits of its own, so that these clients leave room for
 // the host's programs. Each address has a share of these limits, so that it leaves room for other addresses. This Front never
-// uses the node's identity: to the cloud, a request without credentials is anonymous.
+// uses the node's identity. It passes little on for those whom the cloud does not know.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
 		judge: f.guest, door: f.door.another(), shares: &shares{taken: map[portion]int64{}}, clientOf: guestOf,
+		strangers: newStrangers(f.cfg.Clock),
 	}
 	g.setLimits()
 	return g
@@ -192,14 +195,11 @@ func (f *Front) Guests() *Front {
 
 // guest returns on whose behalf a request is made at a port that is not kubelet's.
 func (f *Front) guest(r *http.Request) Verdict {
-	switch verdict := f.cfg.Proof.Credentials(r); verdict {
-	case Stranger:
-		return Caller // who is nobody to the cloud as well
-	case Kubelet:
+	verdict := f.cfg.Proof.Credentials(r)
+	if verdict == Kubelet {
 		return Misplaced
-	default:
-		return verdict
 	}
+	return verdict
 }
 
 func (f *Front) setLimits() {
@@ -272,8 +272,14 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 			newcomer.Prove()
 		}
 	} else {
-		if newcomer != nil && Bearer(r) != "" { // without a token, the cloud answers some requests of anybody
-			w.known = newcomer.Prove
+		token := Bearer(r)
+		if token != "" { // without a token, the cloud answers some requests of anybody
+			w.known = func() {
+				if newcomer != nil {
+					newcomer.Prove()
+				}
+				f.strangers.accepted(token)
+			}
 		}
 		own := portion{f.clientOf(r), class}
 		if !f.shares.enter(own, place.max) {
@@ -282,9 +288,15 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 			return
 		}
 		defer f.shares.leave(own)
+		if !f.strangers.admit(r, func() bool { return f.knows(r, info) }) {
+			f.door.refused(f.log, r, unproven)
+			writeStatus(w, r, tooMuchUnproven())
+			return
+		}
 		defer func() {
 			if w.status == http.StatusUnauthorized {
 				f.door.refused(f.log, r, unknownCaller)
+				f.strangers.refused(token)
 			}
 		}()
 	}
@@ -316,6 +328,12 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		return
 	}
 	f.answer(w, r, info, req, to.Kind)
+}
+
+// knows reports whether the hub can find out whose token a request shows.
+func (f *Front) knows(r *http.Request, info *request.RequestInfo) bool {
+	_, known := f.cfg.Callers.Admit(r.WithContext(request.WithRequestInfo(r.Context(), info)), false)
+	return known
 }
 
 // recorder records the answer's status.

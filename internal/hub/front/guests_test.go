@@ -79,16 +79,16 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 	node, _ := serve(t, own)
 	guests, _ := serve(t, own.Guests())
 	const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
-	const asNode, asCaller = `"Certificate":["1"]`, `"Certificate":["0"]`
+	const asNode, asCaller, nobody = `"Certificate":["1"]`, `"Certificate":["0"]`, "show a token"
 	for _, tt := range []struct {
 		path                string
 		header              []string
 		wantNode, wantGuest string
 	}{
-		{"/api/v1/pods", nil, asNode, asCaller},
-		{"/api/v1/endpoints", nil, "replica", asCaller},
-		{"/api/v1/pods", []string{"User-Agent", "coredns"}, "keeper", asCaller},
-		{lease, nil, "lease", asCaller},
+		{"/api/v1/pods", nil, asNode, nobody},
+		{"/api/v1/endpoints", nil, "replica", nobody},
+		{"/api/v1/pods", []string{"User-Agent", "coredns"}, "keeper", nobody},
+		{lease, nil, "lease", nobody},
 		{lease, []string{"Authorization", "Bearer abc"}, asCaller, asCaller},
 		{"/api/v1/pods", []string{"Authorization", "Bearer abc"}, asCaller, asCaller},
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer abc"},
@@ -121,15 +121,16 @@ func TestGuestsLeaveRoomForTheNode(t *testing.T) {
 	guests := own.Guests()
 	for guests.limits[others][readOnly].enter() {
 	}
-	code := func(f *Front) int {
-		w := httptest.NewRecorder()
-		f.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/endpoints", nil))
+	code := func(f *Front, token string) int {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/endpoints", nil)
+		r.Header.Set("Authorization", token)
+		f.ServeHTTP(w, r)
 		return w.Code
 	}
-	if got := code(guests); got != http.StatusTooManyRequests {
+	if got := code(guests, "Bearer abc"); got != http.StatusTooManyRequests {
 		t.Errorf("a guest too many: %d", got)
 	}
-	if got := code(own); got != http.StatusOK {
+	if got := code(own, ""); got != http.StatusOK {
 		t.Errorf("the node's own: %d", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -51,6 +52,13 @@ func tooMany(c class) *metav1.Status {
 func tooManyOfYours(c class) *metav1.Status {
 	return again(failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 		fmt.Sprintf("yurthub: you have too many %v requests in flight; end some, or try again later", c)))
+}
+
+// tooMuchUnproven is for a caller whose token the cloud has not accepted.
+func tooMuchUnproven() *metav1.Status {
+	return again(failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, fmt.Sprintf(
+		"yurthub: the cloud has not accepted this token yet: until then, send %d requests a second at most, of %d KiB at most",
+		mostUnproven/int(unprovenTime/time.Second), BodyBytes>>10)))
 }
 
 // unanswered returns the Status for a request without an answer. The parameter read says that the request changes nothing, so

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -28,8 +29,8 @@ import (
 var lanScenarios = []kit.Scenario{{
 	Name: "lan-stranger", Lab: kit.Joining(fourNodes, 0), Run: lanStranger,
 	Doc: "A host without a certificate holds 1320 connections from six addresses at the coordinator and at a hub's port " +
-		"for Pods, and invents tokens. It is refused, counted and named; a node that is cut off stays Ready, memory is " +
-		"bounded, others are served.",
+		"for Pods, invents tokens, and floods the hub without any. It is refused, counted and named; the line carries nothing of " +
+		"it. A node that is cut off stays Ready, memory is bounded, others are served.",
 }}
 
 const (
@@ -41,6 +42,9 @@ const (
 	servedWithin = 3 * time.Second
 	// madeUp is how many tokens the stranger makes up. A hub asks the cloud about 20 tokens of an address in a minute.
 	madeUp, mostReviews = 400, 60
+	// floods is how many clients flood a hub without a token, for floodedFor. mostFlooded is how much its line may carry
+	// meanwhile, in bytes: its own heartbeats, those that it forwards, and nothing of the stranger's.
+	floods, floodedFor, mostFlooded = 16, 5 * time.Second, 100_000
 )
 
 func lanStranger(t *kit.T) {
@@ -100,6 +104,7 @@ func lanStranger(t *kit.T) {
 	t.Node(victim).Delegated(cut)
 	reviews := tokenReviews(t)
 	spoofed(t, host, podsAt(leader))
+	flooded(t, host, podsAt(leader), leader)
 	for end := cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration) + 10*time.Second); time.Now().Before(end); {
 		served()
 		t.Pause(500*time.Millisecond, "until they ask again")
@@ -245,6 +250,67 @@ func spoofed(t *kit.T, machine, address string) {
 		t.Fail("nobody is answered with %d", code)
 	}
 	t.Say("refused: %d tokens that are made up, with %v; without any: %d", madeUp, codes, code)
+}
+
+// flooded sends a hub as many requests as it takes for some seconds, and large bodies, without any token. Next to nothing of that
+// may reach the hub's line to the cloud.
+func flooded(t *kit.T, machine, address, hub string) {
+	carried := func() uint64 {
+		all, err := t.Lab.Traffic(t.Ctx, false)
+		t.Must(err)
+		return all[hub].Up + all[hub].Down
+	}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return t.Lab.Dial(ctx, machine, address)
+		},
+		TLSClientConfig: careless(), MaxConnsPerHost: floods, MaxIdleConnsPerHost: floods,
+	}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Ctx, floodedFor)
+	defer cancel()
+	before, sent, wrong := carried(), atomic.Int64{}, atomic.Int64{}
+	var all sync.WaitGroup
+	for i := range floods {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/api/v1/pods", nil)
+				if i%4 == 0 {
+					r, err = http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/api/v1/namespaces/default/pods",
+						io.LimitReader(zeros{}, 20<<20))
+				}
+				if err != nil {
+					wrong.Add(1)
+					return
+				}
+				answer, err := transport.RoundTrip(r)
+				if err != nil { // it does not read what it refuses
+					continue
+				}
+				_ = answer.Body.Close()
+				if sent.Add(1); answer.StatusCode != http.StatusUnauthorized {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	cost := carried() - before
+	t.Say("without a token: %d requests in %v, each fourth with 20 MB; the line of %s carried %d bytes",
+		sent.Load(), floodedFor, hub, cost)
+	t.Figure("flood_requests", float64(sent.Load()))
+	t.Figure("flood_wan_bytes", float64(cost))
+	if wrong.Load() > 0 || sent.Load() < 1000 || cost > mostFlooded {
+		t.Fail("%d of %d were not refused with 401; %d bytes, want %d at most", wrong.Load(), sent.Load(), cost, mostFlooded)
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // tokenReviews returns how many TokenReviews the cloud has answered.
