@@ -29,8 +29,8 @@ import (
 var lanScenarios = []kit.Scenario{{
 	Name: "lan-stranger", Lab: kit.Joining(fourNodes, 0), Run: lanStranger,
 	Doc: "A host without a certificate holds 1320 connections from six addresses at the coordinator and at a hub's port " +
-		"for Pods, invents tokens, and floods the hub without any. It is refused, counted and named; the line carries nothing of " +
-		"it. A node that is cut off stays Ready, memory is bounded, others are served.",
+		"for Pods, invents tokens, and floods the hub without any. It is refused, counted and named; the line carries nothing " +
+		"of it. A node that is cut off stays Ready, memory is bounded, others are served.",
 }}
 
 const (
@@ -276,8 +276,7 @@ func flooded(t *kit.T, machine, address, hub string) {
 			for ctx.Err() == nil {
 				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/api/v1/pods", nil)
 				if i%4 == 0 {
-					r, err = http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/api/v1/namespaces/default/pods",
-						io.LimitReader(zeros{}, 20<<20))
+					r, err = http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), io.LimitReader(zeros{}, 20<<20))
 				}
 				if err != nil {
 					wrong.Add(1)
