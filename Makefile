@@ -88,7 +88,7 @@ unit: setup $(GOVULNCHECK) ## unit tests, with the race detector where goroutine
 	cd lab && $(STATIC) go test $(TEST) $(LAB_WITHOUT_RACE)
 
 # The linter has go vet. `go test` would run it besides, over all of Kubernetes, and once more with the race detector.
-TEST = -vet=off -count=1
+TEST = -vet=off -count=1 -timeout 20m
 
 # Tests of controllers and of the chart use a real API server and Helm.
 TOOLS_OF_TESTS = KUBEBUILDER_ASSETS=$$($(YURTLAB) build --print kubernetes) HELM=$$($(YURTLAB) build --print helm)/helm
