@@ -5,14 +5,10 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"yurtcoordinator/internal/edge"
 )
 
 // Apply makes the API server's object as obj says, by server-side apply. It removes fields that this owner applied before and
@@ -53,34 +49,6 @@ func Put(ctx context.Context, c client.Client, obj client.Object, owner string) 
 		return fmt.Errorf("write %s: %w", Describe(obj), err)
 	}
 	return nil
-}
-
-// Pin has the scheduler put a Pod on a node of a pool, and on no other. An admission policy can hold whoever makes the Pod to the
-// pools' nodes by its nodeSelector. It can't do so by a nodeName.
-func Pin(spec *corev1.PodSpec, pool edge.PoolName, node edge.NodeName) {
-	spec.NodeSelector = map[string]string{edge.LabelNodePool: string(pool)}
-	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{
-				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{string(node)},
-			}},
-		}}},
-	}}
-}
-
-// PinnedTo returns the node for which Pin has made a Pod; empty if it has not.
-func PinnedTo(p *corev1.Pod) edge.NodeName {
-	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
-		return ""
-	}
-	required := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if required == nil || len(required.NodeSelectorTerms) != 1 || len(required.NodeSelectorTerms[0].MatchFields) != 1 {
-		return ""
-	}
-	if values := required.NodeSelectorTerms[0].MatchFields[0].Values; len(values) == 1 {
-		return edge.NodeName(values[0])
-	}
-	return ""
 }
 
 // Describe returns an object's kind and name.
