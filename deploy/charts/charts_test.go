@@ -289,7 +289,7 @@ func TestSwitches(t *testing.T) {
 		"policies.holdDuration":          "hold-duration",
 		"policies.poolMembership":        "pool-membership",
 		"policies.lanAddress":            "lan-address",
-		"policies.controllerRights":      "(controller-(rights|workloads|nodes|upgraders)|approver-rights)[.]openyurt",
+		"policies.controllerRights":      "(controller-(rights|workloads|nodes|upgraders|images)|approver-rights)[.]openyurt",
 		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.coordinatorPods":       "coordinator-pods",
 		"policies.nodeNames":             "node-names",

@@ -72,7 +72,7 @@ func podsOffline(t *kit.T) {
 	refuses(t, reader, "secrets", http.StatusForbidden)
 	refuses(t, stranger, "configmaps", http.StatusForbidden)
 	refuses(t, stranger, "endpointslices", http.StatusForbidden)
-	refuses(t, newPodClient(t, node, ""), "configmaps", http.StatusForbidden)
+	refuses(t, newPodClient(t, node, ""), "configmaps", http.StatusUnauthorized)
 	refuses(t, podClientWith(t, node, "not.a.token"), "configmaps", http.StatusUnauthorized)
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
 
