@@ -50,9 +50,8 @@ lab: yurtlab ## start the lab and watch it; Ctrl-C ends it
 # What `test` may take, in minutes, on two quiet cores, with warm caches of builds and no cached result of a test.
 BUDGET := 20
 
-# timed TARGET makes a target, and says how long that took.
-TIMED = timed() { local began=$$SECONDS is=0; $(MAKE) --no-print-directory $$1 || is=$$?; \
-    printf '%-10s %5d s\n' $$1 $$((SECONDS - began)); return $$is; }
+# timed TARGET makes a target, and says how long that took, and how much time of processors.
+TIMED = timed() { local TIMEFORMAT="$$1: %0R s; processors: %0U s of user, %0S s of system"; time $(MAKE) --no-print-directory $$1; }
 
 .PHONY: test
 test: ## unit tests, checks, the simulation, and the end-to-end scenarios of the core; also says how long each took
@@ -62,7 +61,7 @@ test: ## unit tests, checks, the simulation, and the end-to-end scenarios of the
 	trap 'kill $$checks 2> /dev/null || true; rm -f "$$said"' EXIT; \
 	timed e2e-core || failed+=" e2e-core"; \
 	wait $$checks || failed+=" checks"; cat "$$said"; \
-	printf '%-10s %5d s of %4d\n' "in all" $$SECONDS $$((60 * $(BUDGET))); \
+	printf 'in all: %d s of %d\n' $$SECONDS $$((60 * $(BUDGET))); \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 # Scenarios mostly wait, and the rest mostly computes. So `test` runs them side by side, and scenarios come first. What makes files
