@@ -490,9 +490,9 @@ func TestRun(t *testing.T) {
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := fake.NewClientset()
-		writes := 0
+		var writes atomic.Int64
 		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			writes++
+			writes.Add(1)
 			return false, nil, nil
 		})
 		pools := map[edge.Slot]*hubtest.LeaseServer{0: hubtest.NewLeaseServer(10), 1: hubtest.NewLeaseServer(10)}
@@ -574,10 +574,10 @@ func TestSlots(t *testing.T) {
 			!strings.Contains(lease.Annotations[edge.AnnotationHubs], `"up":3`) {
 			t.Errorf("of three hubs the cloud is told %s, %v", lease.Annotations[edge.AnnotationHubs], err)
 		}
-		if before := writes; before == 0 {
+		if before := writes.Load(); before == 0 {
 			t.Error("nobody writes")
-		} else if pass(10 * sayEvery); writes-before > 11 {
-			t.Errorf("%d writes in ten minutes, want one a minute", writes-before)
+		} else if pass(10 * sayEvery); writes.Load()-before > 11 {
+			t.Errorf("%d writes in ten minutes, want one a minute", writes.Load()-before)
 		}
 		leaveHigher()
 		leaveHigher = lead(b, 1, 8)
