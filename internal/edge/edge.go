@@ -126,6 +126,10 @@ const (
 	// PortCoordinatorProbes is where a coordinator answers kubelet's probes, with TLS, on the loopback interface.
 	PortCoordinatorProbes = 10271
 
+	// PortCoordinatorLinks is where a coordinator shows its page to whoever has a link, with TLS, on its node's address. It is
+	// closed while there is no link.
+	PortCoordinatorLinks = 10272
+
 	// PortHub is where a hub serves kubelet and the host's other programs. kubelet authenticates to the hub; the other programs
 	// use credentials of their own.
 	PortHub = 10261

@@ -57,11 +57,15 @@ func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 		return refuse("this coordinator does not know yet whose certificates were withdrawn")
 	case d.list.has(caller.GetName()):
 		return refuse("the certificates of this user were withdrawn: see spec.deniedUsers of the YurtCoordinator")
-	}
-	if slices.ContainsFunc(ids, d.list.has) {
+	case d.Withdrawn(caller):
 		return refuse("this certificate was withdrawn: see spec.deniedUsers of the YurtCoordinator")
 	}
 	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// Withdrawn reports whether a caller, or the certificate that it has shown, is on the list.
+func (d *Denied) Withdrawn(caller user.Info) bool {
+	return d.list.has(caller.GetName()) || slices.ContainsFunc(caller.GetExtra()[user.CredentialIDKey], d.list.has)
 }
 
 // Run follows the file until ctx ends.

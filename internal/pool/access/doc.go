@@ -6,6 +6,7 @@
 //     monotonic clock says whether a holder has lapsed, never a renewTime.
 //   - A certificate never makes its holder all-powerful, whichever groups it names.
 //   - Nodes of other pools are refused everything; the pool's nodes never read Secrets, ConfigMaps or ServiceAccounts here.
+//   - Whoever has a link, and no certificate, sees the page alone, until the link ends.
 //   - A refusal tells the caller what to do instead.
 //
 // The decisions about Leases are pure functions with tables. A ValidatingAdmissionPolicy was the alternative. It needs memory for

@@ -71,6 +71,8 @@ func operatorRole() rbacv1.ClusterRole {
 		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", edge.PathMirror}},
 		// The page shows Nodes, Pods, Leases and Events, all of which are above.
 		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPage, edge.PathPage + "/*"}},
+		// Whoever has a link sees the page alone.
+		rbacv1.PolicyRule{Verbs: []string{"get", "post", "delete"}, NonResourceURLs: []string{edge.PathLinks}},
 	)
 }
 
