@@ -39,7 +39,8 @@ func auditPolicy() audit.PolicyRuleEvaluator {
 }
 
 // auditFilter passes to kube-apiserver's log backend only what deserves a line. That is the beginning of each stream that was
-// allowed, and each refusal, up to a limit per second. The next line about a refusal counts the refusals that got no line.
+// allowed, each link to the page that was made, each withdrawal of links, and each refusal, up to a limit per second. The next
+// line about a refusal counts the refusals that got no line.
 type auditFilter struct {
 	audit.Backend
 	refusals   *rate.Limiter
@@ -57,10 +58,10 @@ func newAuditFilter(out io.Writer, perSecond int) *auditFilter {
 func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written bool) {
 	written = true
 	for _, e := range events {
-		refused, streams := outcome(e)
+		refused, opened := outcome(e)
 		if refused && !f.refusals.Allow() {
 			f.suppressed.Add(1)
-		} else if refused || streams {
+		} else if refused || opened {
 			line := bounded(e)
 			if refused {
 				line.Annotations[edge.AnnotationSuppressed] = strconv.FormatInt(f.suppressed.Swap(0), 10)
@@ -71,17 +72,23 @@ func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written boo
 	return written
 }
 
-// outcome reports whether an audit event says that a request was refused, or that a stream was allowed. A request has several
-// events, and only one of them gets the line: a stream's first, a 401's only one, and a 403's last.
-func outcome(e *auditinternal.Event) (refused, streams bool) {
+// outcome reports whether an audit event says that a request was refused, or that something was opened by it: a stream, or the
+// page by a link. A request has several events, and only one of them gets the line: a stream's first, a 401's only one, and the
+// last of a 403 and of what changes links.
+func outcome(e *auditinternal.Event) (refused, opened bool) {
 	if e.ResponseStatus == nil {
 		return false, false
 	}
 	code, first, to := e.ResponseStatus.Code, e.Stage == auditinternal.StageResponseStarted, e.ObjectRef
 	refused = code == http.StatusUnauthorized && first || code == http.StatusForbidden && !first
-	streams = code < http.StatusBadRequest && first && to != nil && to.APIGroup == "" && to.Resource == "pods" &&
+	if code >= http.StatusBadRequest {
+		return refused, false
+	}
+	streams := first && to != nil && to.APIGroup == "" && to.Resource == "pods" &&
 		slices.Contains([]string{"exec", "attach", "portforward", "log"}, to.Subresource)
-	return refused, streams
+	path, _, _ := strings.Cut(e.RequestURI, "?")
+	links := !first && path == edge.PathLinks && (e.Verb == "post" || e.Verb == "delete")
+	return refused, streams || links
 }
 
 // bounded returns a copy without long texts, and of the addresses only the connection's: the others are the caller's own words.

@@ -109,6 +109,7 @@ type Config struct {
 
 	stalledPush      time.Duration // 0 means the default
 	kubeletsAnywhere bool          // also at 127.0.0.1 and at any port
+	linksAnywhere    bool          // any free port is that of links
 	historyRevisions int64         // of a window; 0 means the default
 	refusals         int           // a second, in the audit log; 0 means the default
 	connections      int           // from one address; 0 means the default

@@ -23,6 +23,7 @@ import (
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/limits"
@@ -46,6 +47,7 @@ type wiring struct {
 	meter     *usage.Meter
 	reach     *apiserver.Reach
 	strangers *strangers
+	linked    *linkPort
 }
 
 // count registers the parts' metrics with kube-apiserver's own until ctx ends. If one process has several coordinators, as in
@@ -83,9 +85,12 @@ func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, f
 	add("metrics", func(ctx context.Context) error {
 		return c.count(ctx, slices.Concat(coordinator.own.Metrics(), coordinator.mirrored.Metrics(),
 			coordinator.present.Metrics(),
-			[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())}))
+			[]prometheus.Collector{
+				c.strangers.refused, c.linked.live(), buildinfo.New("yurt_coordinator", version.Get()),
+			}))
 	})
 	add("usage", c.meter.Run)
+	add("links", c.linked.Run)
 	coordinator.AddTo(add)
 	return group.Run(ctx)
 }
@@ -138,12 +143,15 @@ func (c *wiring) show(kube *apiserver.Assembly, coordinator *Coordinator) (err e
 	if err != nil {
 		return err
 	}
+	links := access.NewLinks(c.config.Ends.Clock, coordinator.denied.Withdrawn)
+	c.linked = newLinkPort(c.config, links, access.ByLink(links, site.ByLink()))
 	parts := &coordinator.Parts
 	parts.Install = func(server *genericapiserver.GenericAPIServer) error {
 		discoverNodePools(server)
 		return c.meter.Install(server)
 	}
 	parts.Handlers[edge.PathPage], parts.Handlers[nodePoolsGroup] = site, servesNodePools(pools)
+	parts.Handlers[edge.PathLinks] = access.LinkIssuer{Links: links, Open: c.linked.Open}
 	return nil
 }
 

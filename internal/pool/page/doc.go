@@ -6,7 +6,8 @@
 // from text, so a name or a message can't become markup. serve.go answers.
 //
 // Invariants:
-//   - kube-apiserver has authenticated the caller and asked RBAC before anything here runs.
+//   - Before anything here runs, kube-apiserver has authenticated the caller and asked RBAC, or access.ByLink has found the
+//     caller's link.
 //   - While nobody looks, nothing is read and nothing kept. A site is gathered on request, at most every few seconds for all
 //     viewers together, and dropped when no request has come for a while.
 //   - Whatever the pool's size, an answer has at most maxRows Pods, and gathering takes at most a tenth of the time.

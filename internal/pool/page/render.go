@@ -27,6 +27,8 @@ type Asked struct {
 	Text string
 	// Page counts from 1.
 	Page int
+	// Warned means that the viewer's browser has warned: it does not know the pool's authority.
+	Warned bool
 }
 
 // The parameters of a query.
@@ -94,6 +96,7 @@ func document(s *Site, a Asked) ([]byte, error) {
 				el("p.status", attr{"id", "status"}, attr{"role", "status"}, text("as of "+s.At.UTC().Format("15:04:05")+" UTC")),
 			),
 			el("main",
+				parts(warning(a)),
 				live("now", now(s)...),
 				section("Nodes", live("nodes", nodes(s))),
 				section("Pods", filter(s, a), live("pods", pods(s, a)...)),
@@ -105,6 +108,18 @@ func document(s *Site, a Asked) ([]byte, error) {
 		),
 	).into(doc)
 	return bytesOf(doc)
+}
+
+// warning says what somebody risks who goes on although the browser warns. A page that somebody else serves would not say so;
+// it is for the next time.
+func warning(a Asked) []part {
+	if !a.Warned {
+		return nil
+	}
+	return []part{el("details", el("summary", text("Your browser has warned of this page")), el("p", text(
+		"It does not know the pool's authority, so it can't tell this page from another one that somebody on this network "+
+			"serves. Look at the certificate: its SHA-256 fingerprint is printed beside the link. If it is another, close the "+
+			"page, and have the link withdrawn. Whoever serves that page has the link, sees what it shows, and shows you what he likes.")))}
 }
 
 // fragment returns the parts of the page that change.

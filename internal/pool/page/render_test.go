@@ -209,7 +209,7 @@ func TestManyPods(t *testing.T) {
 func TestAskedBy(t *testing.T) {
 	for query, want := range map[string]Asked{
 		"": {Page: 1},
-		"namespace=shop&node=n1&text=till&page=3": {"shop", "n1", "till", 3},
+		"namespace=shop&node=n1&text=till&page=3": {"shop", "n1", "till", 3, false},
 		"page=0":            {Page: 1},
 		"page=-7":           {Page: 1},
 		"page=many&other=1": {Page: 1},

@@ -26,8 +26,9 @@ const (
 	keep = 30 * time.Second
 	// gatherTime bounds one gathering.
 	gatherTime = 20 * time.Second
-	// maxViewers bounds the requests under way, each of which has a page in memory.
-	maxViewers = 16
+	// maxViewers bounds the requests under way, each of which has a page in memory. maxByLink bounds those of viewers with a
+	// link apart, so that they keep no operator out.
+	maxViewers, maxByLink = 16, 8
 )
 
 // Config says what a page is made from. All fields but Host and Version must be set.
@@ -48,12 +49,13 @@ type Config struct {
 
 // Page serves the page. Its methods may be called concurrently.
 type Page struct {
-	config  Config
-	began   time.Time
-	assets  map[string]asset
-	viewers chan struct{} // has a slot for each request under way
-	turn    chan struct{} // has one slot: for who gathers
-	facts   func(context.Context) Facts
+	config Config
+	began  time.Time
+	assets map[string]asset
+	// operators and byLink have a slot for each request under way.
+	operators, byLink chan struct{}
+	turn              chan struct{} // has one slot: for who gathers
+	facts             func(context.Context) Facts
 
 	mu    sync.Mutex
 	site  *Site     // nil: nothing is kept
@@ -73,8 +75,8 @@ type asset struct {
 // New returns the page of a coordinator that begins.
 func New(c Config) (*Page, error) {
 	p := &Page{
-		config: c, began: c.Clock.Wall(), assets: map[string]asset{}, viewers: make(chan struct{}, maxViewers),
-		turn: make(chan struct{}, 1),
+		config: c, began: c.Clock.Wall(), assets: map[string]asset{}, operators: make(chan struct{}, maxViewers),
+		byLink: make(chan struct{}, maxByLink), turn: make(chan struct{}, 1),
 	}
 	p.facts = p.gather
 	for name, kind := range map[string]string{
@@ -95,7 +97,14 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
-func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(w, r, p.operators, false) }
+
+// ByLink returns the page for those whose link was looked at already. It tells them what to think of their browser's warning.
+func (p *Page) ByLink() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, p.byLink, true) })
+}
+
+func (p *Page) serve(w http.ResponseWriter, r *http.Request, places chan struct{}, warned bool) {
 	for key, value := range map[string]string{
 		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
 		"Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
@@ -110,6 +119,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := strings.TrimPrefix(path.Clean(r.URL.Path), edge.PathPage)
+	asked := askedBy(r.URL.Query())
+	asked.Warned = warned
 	switch a, isAsset := p.assets[strings.TrimPrefix(name, "/")]; {
 	case isAsset:
 		w.Header().Set("Cache-Control", "no-cache") // kept, and asked about
@@ -119,18 +130,18 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == "" && !strings.HasSuffix(r.URL.Path, "/"):
 		http.Redirect(w, r, path.Base(edge.PathPage)+"/", http.StatusMovedPermanently)
 	case name == "":
-		p.show(w, r, document)
+		p.show(w, r, places, func(s *Site) ([]byte, error) { return document(s, asked) })
 	case name == "/live":
-		p.show(w, r, fragment)
+		p.show(w, r, places, func(s *Site) ([]byte, error) { return fragment(s, asked) })
 	default:
 		http.NotFound(w, r)
 	}
 }
 
-func (p *Page) show(w http.ResponseWriter, r *http.Request, as func(*Site, Asked) ([]byte, error)) {
+func (p *Page) show(w http.ResponseWriter, r *http.Request, places chan struct{}, as func(*Site) ([]byte, error)) {
 	select {
-	case p.viewers <- struct{}{}:
-		defer func() { <-p.viewers }()
+	case places <- struct{}{}:
+		defer func() { <-places }()
 	default:
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "too many look at this page at this moment", http.StatusServiceUnavailable)
@@ -141,7 +152,7 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, as func(*Site, Asked
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	content, err := as(s, askedBy(r.URL.Query()))
+	content, err := as(s)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

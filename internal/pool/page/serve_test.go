@@ -177,3 +177,30 @@ func TestViewersAreBounded(t *testing.T) {
 		time.Sleep(2 * keep)
 	})
 }
+
+// TestByLink: who has a link sees the same page, and what the browser's warning means. However many there are, operators see it.
+func TestByLink(t *testing.T) {
+	p := served(t, func(context.Context) Facts { return poolOf("n1") })
+	look := func(h http.Handler, path string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code, w.Body.String()
+	}
+	const warns = "printed beside the link"
+	code, linked := look(p.ByLink(), "/ui/")
+	if _, plain := look(p, "/ui/"); code != http.StatusOK || !strings.Contains(linked, warns) || strings.Contains(plain, warns) {
+		t.Errorf("%d: who comes by a link is to hear of the warning, and nobody else:\n%s", code, linked)
+	}
+	if code, live := look(p.ByLink(), "/ui/live"); code != http.StatusOK || strings.Contains(live, warns) {
+		t.Errorf("a part of it: %d, %s", code, live)
+	}
+	for range maxByLink {
+		p.byLink <- struct{}{}
+	}
+	if code, _ := look(p.ByLink(), "/ui/"); code != http.StatusServiceUnavailable {
+		t.Errorf("one more with a link: %d", code)
+	}
+	if code, _ := look(p, "/ui/"); code != http.StatusOK {
+		t.Errorf("an operator beside them: %d", code)
+	}
+}
