@@ -257,6 +257,9 @@ func container(c Config, p Asked) corev1.Container {
 		}, {
 			Name: "probes", ContainerPort: edge.PortCoordinatorProbes, HostPort: edge.PortCoordinatorProbes, HostIP: loopback,
 			Protocol: corev1.ProtocolTCP,
+		}, { // closed while nobody has a link to the page
+			Name: "links", ContainerPort: edge.PortCoordinatorLinks, HostPort: edge.PortCoordinatorLinks,
+			Protocol: corev1.ProtocolTCP,
 		}},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: certsVolume, MountPath: certsDir, ReadOnly: true},

@@ -303,7 +303,8 @@ func TestProbes(t *testing.T) {
 	for _, p := range container.Ports {
 		ports[p.HostPort] = p.HostIP
 	}
-	if len(ports) != 2 || ports[edge.PortCoordinator] != "" || ports[edge.PortCoordinatorProbes] != "127.0.0.1" {
+	_, links := ports[edge.PortCoordinatorLinks]
+	if len(ports) != 3 || !links || ports[edge.PortCoordinator] != "" || ports[edge.PortCoordinatorProbes] != "127.0.0.1" {
 		t.Errorf("ports: %v", ports)
 	}
 }
