@@ -49,6 +49,7 @@ require (
 	k8s.io/metrics v0.36.3
 	k8s.io/pod-security-admission v0.0.0
 	k8s.io/utils v0.0.0-20260507154919-ff6756f316d2
+	rsc.io/qr v0.2.0
 	sigs.k8s.io/controller-runtime v0.24.1
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
 	sigs.k8s.io/metrics-server v0.9.0

@@ -22,7 +22,9 @@ import (
 )
 
 func (c *commands) ui() *cobra.Command {
-	port := uint16(0)
+	var port uint16
+	var link, withdraw bool
+	var life time.Duration
 	cmd := &cobra.Command{
 		Use:   "ui POOL",
 		Short: "Show a pool's page, which its coordinator serves, to a browser on this machine",
@@ -30,18 +32,37 @@ func (c *commands) ui() *cobra.Command {
 			"\n" +
 			"It asks the coordinator with the operators' kubeconfig, which it gets from the cloud unless you give it a pool's\n" +
 			"own, and gives a browser on this machine only the page. Only a browser that has the link can open it.\n" +
-			"This machine must reach the coordinator: on the pool's LAN, or by a VPN.",
+			"This machine must reach the coordinator: on the pool's LAN, or by a VPN.\n" +
+			"\n" +
+			"With --link, the coordinator itself shows the page to every browser on its LAN that has the link, such as a\n" +
+			"phone's, until the link ends. Such a browser needs no certificate, and gets no other right.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("for") && !link {
+				return errors.New("--for is how long a link lives: give --link, too")
+			}
 			access, err := c.accessTo(cmd.Context(), edge.PoolName(args[0]))
 			if err != nil {
 				return err
+			}
+			switch out := Visible(c.output); {
+			case withdraw:
+				return withdrawLinks(cmd.Context(), out, access, args[0])
+			case link:
+				return makeLink(cmd.Context(), c.output, access, args[0], life)
 			}
 			return showPage(cmd.Context(), c.output, access, args[0], port)
 		},
 		ValidArgsFunction: c.completePools,
 	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "the port at 127.0.0.1 to serve it on; 0 means any free port")
+	flags := cmd.Flags()
+	flags.Uint16Var(&port, "port", 0, "the port at 127.0.0.1 to serve it on; 0 means any free port")
+	flags.BoolVar(&link, "link", false, "print a link for a phone on the pool's LAN, with a QR code, and end")
+	flags.DurationVar(&life, "for", linkLife, "how long the link lives, 24h at most; it ends with your certificate, too")
+	flags.BoolVar(&withdraw, "withdraw", false, "end all links to the pool's page, whoever made them, and make none")
+	cmd.MarkFlagsMutuallyExclusive("port", "link")
+	cmd.MarkFlagsMutuallyExclusive("port", "withdraw")
+	cmd.MarkFlagsMutuallyExclusive("for", "withdraw")
 	return cmd
 }
 
