@@ -198,6 +198,8 @@ var connectedPages = []kit.Reading{
 		Page: "docs/on-site-page.md",
 		Notes: []kit.Note{
 			{Begins: "kubectl yurt ui", GoesOn: true, Prints: `http://127\.0\.0\.1:\d+`},
+			{Begins: "kubectl yurt ui p1 --link", Prints: `https://[0-9.]+:10272/ui/\?link=[\w-]{43}`},
+			{Begins: "kubectl yurt ui p1 --withdraw", Prints: "(?m)^1 link to the page of pool p1 withdrawn"},
 			// With the pool's kubeconfig, which docs/install.md has fetched.
 			{Begins: "kubectl config view", Instead: []string{"kubectl config", "kubectl --kubeconfig p1.kubeconfig config"}},
 			{

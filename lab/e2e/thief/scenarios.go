@@ -17,6 +17,7 @@ func Scenarios() []kit.Scenario {
 		kubeletScenarios,
 		lanScenarios,
 		leaseScenarios,
+		linkScenarios,
 		localScenarios,
 		machineScenarios,
 		nodeScenarios,
