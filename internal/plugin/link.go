@@ -48,7 +48,7 @@ func makeLink(ctx context.Context, out io.Writer, access *rest.Config, pool stri
 		return fmt.Errorf("draw %s: %w", links[0], err)
 	}
 	fmt.Fprintf(out, "A link to the page of pool %s, for a browser on its LAN, until %s (%s):\n\n%s\n", pool,
-		made.Until.Local().Format("2006-01-02 15:04"), duration.HumanDuration(time.Until(made.Until)),
+		made.Until.Local().Format("2006-01-02 15:04"), duration.HumanDuration(time.Until(made.Until).Round(time.Minute)),
 		drawn(code.Size, code.Black, coloured(out)))
 	for _, link := range links {
 		fmt.Fprintf(out, "  %s\n", link)
@@ -150,7 +150,7 @@ func fingerprints(secured *tls.ConnectionState) string {
 	if secured == nil || len(secured.PeerCertificates) == 0 {
 		return "  unknown: the connection to the coordinator is not secured\n"
 	}
-	said := "  the coordinator's   " + fingerprint(secured.PeerCertificates[0].Raw) + "\n"
+	said := "  the coordinator's    " + fingerprint(secured.PeerCertificates[0].Raw) + "\n"
 	if len(secured.VerifiedChains) > 0 {
 		chain := secured.VerifiedChains[0]
 		said += "  the pool authority's " + fingerprint(chain[len(chain)-1].Raw) + "\n"
