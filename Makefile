@@ -212,7 +212,7 @@ EVERYWHERE = GOOS=linux GOWORK=off GOEXPERIMENT= GOFIPS140=off GOAMD64=v1 GOARM6
 IMAGES ?= yurthub yurt-coordinator coordinator-controller
 # The labels are of the commit, so that all who build it get the same.
 CREATED = $(shell git log -1 --format=%cI)
-MAKE_RELEASE = go run ./hack/release --version $(VERSION) --kubernetes $(KUBERNETES) --revision $(COMMIT) --created $(CREATED) \
+OF_RELEASE = --version $(VERSION) --kubernetes $(KUBERNETES) --revision $(COMMIT) --created $(CREATED) \
     $(if $(REGISTRY),--registry $(REGISTRY))
 
 push = while read -r dir name; do $(CRANE) push $(1)/layouts/$$dir $$name; done < $(1)/layouts/names
@@ -229,7 +229,7 @@ images: ## build the container images into dist/images: IMAGES=programs, ARCHITE
 	        $(IMAGES:%=./cmd/%); \
 	done
 	$(STATIC) go run ./hack/release --sbom --version $(VERSION) dist/programs/linux/*/*
-	$(STATIC) $(MAKE_RELEASE) --out dist/images
+	$(STATIC) go run ./hack/release $(OF_RELEASE) --out dist/images
 
 .PHONY: push
 push: $(CRANE) ## build images and chart, and push them: make push REGISTRY=host/path
@@ -237,23 +237,41 @@ push: $(CRANE) ## build images and chart, and push them: make push REGISTRY=host
 	$(MAKE) --no-print-directory images
 	$(call push,dist/images)
 
-.PHONY: release
-release: export VERSION := $(VERSION)
-release: export LDFLAGS := $(LDFLAGS)
-release: export GORELEASER_CURRENT_TAG := $(VERSION)
-release: $(GORELEASER) $(CRANE) $(GOVULNCHECK) ## make all that a release page has into dist/release, signed with the key in RELEASE_KEY; PUSH=yes (docs/releases.md)
+.PHONY: signer
+signer: # what signs: the one program that gets the key
+	$(STATIC) go build -trimpath -o bin/ ./hack/release
+
+.PHONY: unsigned
+unsigned: export VERSION := $(VERSION)
+unsigned: export LDFLAGS := $(LDFLAGS)
+unsigned: export GORELEASER_CURRENT_TAG := $(VERSION)
+unsigned: signer $(GORELEASER) $(GOVULNCHECK) # all that a release is made of, into dist/programs and dist/page
 	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: a release is of a commit"; exit 1; }
-	mkdir -p dist; rm -rf dist/programs dist/vex.openvex.json
-	$(STATIC) go build -o bin/ ./hack/release
+	rm -rf dist/programs dist/page; mkdir -p dist/page
 	[ "$(VULN)" = skip ] || $(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) $(if $(VULN_DB),-db '$(VULN_DB)') \
-	    -vex dist/vex.openvex.json -version $(VERSION) -created $(CREATED) $(RELEASED)
+	    -vex dist/page/vex.openvex.json -version $(VERSION) -created $(CREATED) $(RELEASED)
 	sed 's/goarch: .*/goarch: [$(subst $(space),$(comma),$(strip $(ARCHITECTURES)))]/' .goreleaser.yaml > dist/goreleaser.yaml
 	$(GORELEASER) release --config dist/goreleaser.yaml --clean --skip=announce,publish,validate
 	cp dist/goreleaser/krew/yurt.yaml dist/goreleaser/krew-yurt.yaml
 	$(STATIC) PACKED=1 go test -count=1 -v -run TestPacked ./hack/release
-	$(STATIC) $(MAKE_RELEASE) --sign LICENSE CHANGELOG.md dist/goreleaser/*.tar.gz dist/goreleaser/*.deb \
-	    dist/goreleaser/*.rpm dist/goreleaser/krew-yurt.yaml $(if $(filter skip,$(VULN)),,dist/vex.openvex.json)
-	$(if $(PUSH),$(call push,dist/release))
+	cp LICENSE CHANGELOG.md dist/goreleaser/*.tar.gz dist/goreleaser/*.deb dist/goreleaser/*.rpm dist/goreleaser/krew-yurt.yaml dist/page/
+
+.PHONY: release
+release: ## make all that a release page has into dist/release, signed with the key in RELEASE_KEY; PUSH=yes (docs/releases.md)
+	env -u RELEASE_KEY $(MAKE) --no-print-directory unsigned
+	bin/release $(OF_RELEASE) --sign dist/page/*
+	$(if $(PUSH),env -u RELEASE_KEY $(MAKE) --no-print-directory pushed)
+
+.PHONY: pushed
+pushed: crane # push what is in dist/release
+	$(call push,dist/release)
+
+.PHONY: crane
+crane: $(CRANE)
+
+.PHONY: release-facts
+release-facts: # what who signs is told about the source, for a CI
+	@echo 'kubernetes=$(KUBERNETES)'; echo 'created=$(CREATED)'
 
 empty :=
 space := $(empty) $(empty)

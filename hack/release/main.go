@@ -1,6 +1,6 @@
 // Command release takes built programs and makes their images, the chart that runs them and, with --sign, a whole release. See
 // internal/release, and docs/releases.md for what a release has. The arguments are further files for the release's page. The
-// command signs with the key in the environment variable RELEASE_KEY, in PEM.
+// command signs with the key in the environment variable RELEASE_KEY, in PEM. It builds nothing and starts no other program.
 //
 // With --sbom the arguments are programs, and the command writes beside each one the list of its modules, as PROGRAM.cdx.json.
 package main
@@ -22,13 +22,17 @@ import (
 const keyVariable = "RELEASE_KEY"
 
 func main() {
-	if err := start(os.Args[1:], os.Getenv(keyVariable)); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := start(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func start(args []string, key string) error {
+func start(args []string) error {
+	key, err := os.Getenv(keyVariable), os.Unsetenv(keyVariable)
+	if err != nil {
+		return err
+	}
 	r := release.Release{Chart: "deploy/charts/yurt-coordinator"}
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
 	fs.StringVar(&r.Programs, "programs", "dist/programs", "directory with OS/ARCHITECTURE/NAME, and NAME.cdx.json beside")
@@ -38,7 +42,12 @@ func start(args []string, key string) error {
 	fs.StringVar(&r.Version, "version", "", "of which release they are, as their tags say")
 	fs.StringVar(&r.Kubernetes, "kubernetes", "", "the version of Kubernetes that coordinators are made of")
 	fs.StringVar(&r.Revision, "revision", "", "commit that they are built from, for a label")
-	created := fs.String("created", "", "time of that commit, for a label (RFC 3339)")
+	fs.Func("created", "time of that commit, for a label (RFC 3339)", func(text string) (err error) {
+		r.Created, err = time.Parse(time.RFC3339, text)
+		return err
+	})
+	fs.StringVar(&r.Builder, "builder", "urn:yurtcoordinator:by-hand", "URI of what has built the programs, for the provenance")
+	fs.StringVar(&r.Source, "source", "urn:yurtcoordinator:source", "URI of where that got the commit, for the provenance")
 	sign := fs.Bool("sign", false, "make a signed release")
 	contents := fs.Bool("sbom", false, "write what is in programs, and nothing else")
 	if err := fs.Parse(args); err != nil {
@@ -48,15 +57,9 @@ func start(args []string, key string) error {
 		return writeSBOMs(r.Version, fs.Args())
 	}
 	r.Files = fs.Args()
-	var err error
 	if *sign {
 		if r.Key, err = signed.ParsePrivateKey([]byte(key)); err != nil {
 			return fmt.Errorf("%s: %w", keyVariable, err)
-		}
-	}
-	if *created != "" {
-		if r.Created, err = time.Parse(time.RFC3339, *created); err != nil {
-			return fmt.Errorf("--created: %w", err)
 		}
 	}
 	return r.Make(os.Stdout)

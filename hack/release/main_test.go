@@ -2,10 +2,14 @@ package main
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,10 +86,11 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := signed.EncodePrivateKey(key)
+	of, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: of})
 	for _, test := range []struct {
 		args []string
 		key  string
@@ -93,14 +98,45 @@ func TestRefused(t *testing.T) {
 	}{
 		{[]string{"--sign"}, "", keyVariable},
 		{[]string{"--sign"}, "no key", keyVariable},
-		{[]string{"--sign", "--created=yesterday"}, string(text), "--created"},
+		{[]string{"--sign", "--created=yesterday"}, string(text), "-created"},
 		{[]string{"--version=latest"}, "", "latest"},
 		{[]string{"--version=v1.2.3", "--programs=nowhere"}, "", "no programs"},
 		{[]string{"--key=x"}, string(text), "key"},
 	} {
-		if err := start(test.args, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
+		t.Setenv(keyVariable, test.key)
+		if err := start(test.args); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v, want %q", test.args, err, test.want)
 		}
+		if key, there := os.LookupEnv(keyVariable); there {
+			t.Errorf("%v: the key is still in the environment: %d bytes", test.args, len(key))
+		}
+	}
+}
+
+// TestWhatIsBesideTheKey: the program that gets the key starts no other and knows no HTTP. A module whose code comes to run
+// beside the key is added here by somebody who has looked at it.
+func TestWhatIsBesideTheKey(t *testing.T) {
+	const each = "{{.ImportPath}}{{with .Module}} {{.Path}}{{end}}"
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", each, ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		path, module, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if path == "os/exec" || path == "net/http" || path == "plugin" {
+			t.Errorf("it imports %s", path)
+		}
+		modules[module] = true
+	}
+	want := []string{
+		"", // Go's own
+		"github.com/CycloneDX/cyclonedx-go", "github.com/google/go-containerregistry", "github.com/google/uuid",
+		"github.com/klauspost/compress", "github.com/opencontainers/go-digest", "github.com/opencontainers/image-spec",
+		"go.yaml.in/yaml/v2", "golang.org/x/sync", "k8s.io/apimachinery", "sigs.k8s.io/yaml", "yurtcoordinator",
+	}
+	if has := slices.Sorted(maps.Keys(modules)); !slices.Equal(has, want) {
+		t.Errorf("beside the key is code of %q, want %q", has, want)
 	}
 }
 

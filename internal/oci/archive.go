@@ -53,11 +53,8 @@ func NameAnnotations(name string) map[string]string {
 	}
 }
 
-// WriteLayout writes images as an OCI layout, in a directory that must not exist.
+// WriteLayout writes images as an OCI layout, in a directory that is new.
 func WriteLayout(dir string, images ...Named) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
 	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, n := range images {
 		descriptor := v1.Descriptor{Annotations: NameAnnotations(n.Name)}
@@ -82,11 +79,10 @@ func WriteArchive(path string, images ...Named) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
-	dir := filepath.Join(temporary, "layout")
-	if err := WriteLayout(dir, images...); err != nil {
+	if err := WriteLayout(temporary, images...); err != nil {
 		return err
 	}
-	return PackLayout(path, dir)
+	return PackLayout(path, temporary)
 }
 
 // PackLayout packs a layout's directory into a tar file that must not exist.

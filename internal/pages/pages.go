@@ -9,7 +9,9 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -43,25 +45,18 @@ const diary = "benchmarks-log.md"
 // Steps returns the commands of README.md, CONTRIBUTING.md and SECURITY.md, of the pages in docs, and of the README.md of the
 // examples and of the chart. root is the repository's directory.
 func Steps(root string) ([]Step, error) {
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	pages, err := fs.Glob(os.DirFS(root), "docs/*.md")
 	if err != nil {
 		return nil, err
 	}
-	for _, page := range []string{
-		"README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", "deploy/charts/yurt-coordinator/README.md",
-	} {
-		files = append(files, filepath.Join(root, filepath.FromSlash(page)))
-	}
+	pages = append(pages, "README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md",
+		"deploy/charts/yurt-coordinator/README.md")
 	var all []Step
-	for _, file := range files {
-		if filepath.Base(file) == diary {
+	for _, page := range pages {
+		if path.Base(page) == diary {
 			continue
 		}
-		page, err := filepath.Rel(root, file)
-		if err != nil {
-			return nil, err
-		}
-		of, err := StepsOf(root, filepath.ToSlash(page))
+		of, err := StepsOf(root, page)
 		if err != nil {
 			return nil, err
 		}

@@ -35,7 +35,7 @@ const (
 	NamesFile  = "names"
 )
 
-// Release says what to make. All but Files, Revision, Created and Key is required.
+// Release says what to make. All but Files, Revision, Created, Builder, Source and Key is required.
 type Release struct {
 	// Chart is the directory of the chart's source.
 	Chart string
@@ -52,6 +52,8 @@ type Release struct {
 	// commit, and Created that commit's time.
 	Version, Kubernetes, Revision string
 	Created                       time.Time
+	// Builder is what has built the programs, and Source where that got the commit; both are URIs. A signed release says them.
+	Builder, Source string
 	// Key signs. Without it there are only images, of those programs that there are, and the chart that runs them.
 	Key *ecdsa.PrivateKey
 

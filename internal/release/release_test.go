@@ -85,6 +85,7 @@ func TestMake(t *testing.T) {
 		of.Programs, of.Out = programs(t, hub, plugin, coordinator, controller), filepath.Join(t.TempDir(), "release")
 		of.Chart, of.Registry = chartDir, host+"/edge"
 		of.Version, of.Kubernetes, of.Revision = "v0.2.0", "v1.36.3", "c0ffee"
+		of.Builder, of.Source = "https://ci.example.org/release", "git+https://example.org/source@refs/tags/v0.2.0"
 		of.Created = time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
 		if err := of.Make(io.Discard); err != nil {
 			t.Fatal(err)
@@ -104,7 +105,9 @@ func TestMake(t *testing.T) {
 		// What has the hub's image in it has a signature in it; the chart has the digests of two others.
 		signs := name == layoutsDir+"/"+NamesFile ||
 			strings.HasPrefix(name, layoutsDir+"/yurthub") || strings.Contains(name, "-signature/") ||
-			slices.Contains([]string{"yurthub-v0.2.0.oci.tar", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile}, name)
+			slices.Contains([]string{
+				"yurthub-v0.2.0.oci.tar", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile, ProvenanceFile,
+			}, name)
 		if !signs {
 			t.Errorf("%s depends on the key", name)
 		}
@@ -112,12 +115,13 @@ func TestMake(t *testing.T) {
 
 	t.Run("files", func(t *testing.T) { hasAll(t, files) })
 	t.Run("signatures", func(t *testing.T) { isSigned(t, r, files) })
+	t.Run("provenance", func(t *testing.T) { isAttested(t, r, files) })
 	t.Run("registry", func(t *testing.T) { isPushed(t, r, server.URL) })
 }
 
 func hasAll(t *testing.T, files map[string]string) {
 	want := []string{
-		"LICENSE", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile, "yurthub-v0.2.0-linux-arm64.deb",
+		"LICENSE", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile, ProvenanceFile, "yurthub-v0.2.0-linux-arm64.deb",
 		"yurt-coordinator-0.2.0.tgz", "yurthub-v0.2.0.oci.tar", "coordinator-controller-v0.2.0.oci.tar",
 		"yurt-coordinator-v0.2.0-k1.36.3.oci.tar",
 	}
@@ -196,6 +200,45 @@ func isSigned(t *testing.T, r Release, files map[string]string) {
 	})
 	if err != nil || name != "yurthub-v0.2.0-linux-arm64" || len(of) != 4 {
 		t.Errorf("in the image: %v; the program is %q, %v", of, name, err)
+	}
+}
+
+// isAttested: the provenance is of all that the list has but itself, and says which commit was built by what.
+func isAttested(t *testing.T, r Release, files map[string]string) {
+	has := decoded[struct {
+		Type          string `json:"_type"`
+		PredicateType string
+		Subject       []struct {
+			Name   string
+			Digest struct{ SHA256 string }
+		}
+		Predicate struct {
+			BuildDefinition struct {
+				BuildType            string
+				ExternalParameters   struct{ Version string }
+				ResolvedDependencies []struct {
+					URI    string
+					Digest struct{ GitCommit string }
+				}
+			}
+			RunDetails struct{ Builder struct{ ID string } }
+		}
+	}](t, []byte(files[ProvenanceFile]))
+	subjects := signed.Sums{ProvenanceFile: sumOf([]byte(files[ProvenanceFile]))}
+	for _, s := range has.Subject {
+		subjects[s.Name] = s.Digest.SHA256
+	}
+	if subjects.String() != files[signed.SumsFile] {
+		t.Errorf("it is about\n%s, and the list has\n%s", subjects, files[signed.SumsFile])
+	}
+	of := has.Predicate.BuildDefinition
+	if len(of.ResolvedDependencies) != 1 || of.ResolvedDependencies[0].URI != r.Source ||
+		of.ResolvedDependencies[0].Digest.GitCommit != "c0ffee" || of.ExternalParameters.Version != "v0.2.0" ||
+		of.BuildType != r.Builder || has.Predicate.RunDetails.Builder.ID != r.Builder {
+		t.Errorf("%+v", has.Predicate)
+	}
+	if has.Type != "https://in-toto.io/Statement/v1" || has.PredicateType != "https://slsa.dev/provenance/v1" {
+		t.Errorf("it is a %s with a %s", has.Type, has.PredicateType)
 	}
 }
 

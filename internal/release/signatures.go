@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -18,10 +20,12 @@ import (
 	"yurtcoordinator/internal/signed"
 )
 
-// Names of files of a release: its public key, and the list's signature in the form that cosign 3 asks for.
+// Names of files of a release: its public key, the list's signature in the form that cosign 3 asks for, and what the release was
+// built from.
 const (
-	KeyFile    = "release.pub"
-	BundleFile = "SHA256SUMS.sigstore.json"
+	KeyFile        = "release.pub"
+	BundleFile     = "SHA256SUMS.sigstore.json"
+	ProvenanceFile = "provenance.json"
 )
 
 // What cosign's signatures are in a registry, and the annotation that has one.
@@ -128,6 +132,9 @@ func (r *Release) sign(_ io.Writer, work string) error {
 	for _, p := range imagePrograms { // by which a node knows the image that it is to run
 		sums[signed.ImageName(p.name, r.tag(p.name))] = strings.TrimPrefix(r.digests[p.name], "sha256:")
 	}
+	if err := r.attest(work, sums); err != nil {
+		return err
+	}
 	list := []byte(sums.String())
 	signature, err := signed.Sign(r.Key, list)
 	if err != nil {
@@ -153,6 +160,31 @@ func (r *Release) sign(_ io.Writer, work string) error {
 		return fmt.Errorf("%s is not read as it was written", signed.SumsFile)
 	}
 	return err
+}
+
+// attest writes what built the files and images, and from which commit: an in-toto statement with SLSA's provenance. It is one of
+// the files in the signed list. Nothing in it differs from one run to the next.
+func (r *Release) attest(work string, sums signed.Sums) error {
+	var subjects []any
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		subjects = append(subjects, map[string]any{"name": name, "digest": map[string]string{"sha256": sums[name]}})
+	}
+	source := map[string]any{"uri": r.Source, "digest": map[string]string{"gitCommit": r.Revision}}
+	content, err := json.MarshalIndent(map[string]any{
+		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
+		"predicate": map[string]any{
+			"buildDefinition": map[string]any{
+				"buildType": r.Builder, "externalParameters": map[string]string{"version": r.Version},
+				"resolvedDependencies": []any{source},
+			},
+			"runDetails": map[string]any{"builder": map[string]string{"id": r.Builder}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	sums[ProvenanceFile] = sumOf(content)
+	return os.WriteFile(filepath.Join(work, ProvenanceFile), content, 0o644)
 }
 
 // bundled returns a signature as a Sigstore bundle, version 0.3. The bundle names the key by its checksum, which alone makes

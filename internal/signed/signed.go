@@ -49,11 +49,8 @@ type Keys []*ecdsa.PublicKey
 // ParseKeys reads public keys from PEM, one at least. It refuses what is none.
 func ParseKeys(text []byte) (Keys, error) {
 	var keys Keys
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			break
-		}
+	block, text := pem.Decode(text)
+	for ; block != nil; block, text = pem.Decode(text) {
 		parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("public key %d, of type %q: %w", len(keys)+1, block.Type, err)
@@ -97,24 +94,12 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("private key of type %q: %w", block.Type, err)
 		}
-		var ok bool
-		if key, ok = parsed.(*ecdsa.PrivateKey); !ok {
-			return nil, errors.New("want a private key of ECDSA over P-256")
-		}
+		key, _ = parsed.(*ecdsa.PrivateKey)
 	}
-	if key.Curve != elliptic.P256() {
+	if key == nil || key.Curve != elliptic.P256() {
 		return nil, errors.New("want a private key of ECDSA over P-256")
 	}
 	return key, nil
-}
-
-// EncodePrivateKey returns a private key in PEM, as ParsePrivateKey reads it.
-func EncodePrivateKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	content, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: content}), nil
 }
 
 // Sign returns the signature of a content, with a newline at its end. It is the same each time (RFC 6979).

@@ -18,6 +18,15 @@ import (
 	"testing"
 )
 
+// encodePrivateKey returns a private key in PEM, as ParsePrivateKey reads it.
+func encodePrivateKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	content, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: content}), nil
+}
+
 func key(t *testing.T) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	private, err := GenerateKey()
@@ -166,7 +175,7 @@ func TestParseKeysRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := EncodePrivateKey(private)
+	secret, err := encodePrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +250,7 @@ func TestOpenSSL(t *testing.T) {
 
 func TestPrivateKeyRoundTrip(t *testing.T) {
 	private, _ := key(t)
-	text, err := EncodePrivateKey(private)
+	text, err := encodePrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
