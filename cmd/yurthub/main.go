@@ -42,20 +42,20 @@ func main() {
 // settings, prepares kubelet's start, makes kubelet use the hub or not, or replaces the program. command sets form to how the
 // program logs. A subcommand that talks to a person leaves form unset.
 func command(form *logs.Settings) error {
-	if len(os.Args) > 1 {
+	if out := logs.Visible(os.Stdout); len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "check":
-			return checkNode(os.Args[2:], os.Stdout)
+			return checkNode(os.Args[2:], out)
 		case "proof":
-			return keepProof(os.Args[2:], os.Stdout, form)
+			return keepProof(os.Args[2:], out, form)
 		case "settings":
-			return printSettings(os.Args[2:], os.Stdout)
+			return printSettings(os.Args[2:], out)
 		case "join":
-			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
+			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: out})
 		case "reset":
-			return resetNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
+			return resetNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: out})
 		case "upgrade":
-			return upgradeNode(os.Args[2:], os.Stdout)
+			return upgradeNode(os.Args[2:], out)
 		}
 	}
 	return serve(form)

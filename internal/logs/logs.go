@@ -113,7 +113,7 @@ func SetVerbosity(v logsapi.VerbosityLevel) error {
 // not parse args completely, s may lack their settings. So Tell looks for the form in args as well.
 func (s Settings) Tell(w io.Writer, program string, args []string, err error) {
 	if s.Format != JSON && formatIn(args) != JSON {
-		fmt.Fprintf(w, "%s: %v\n", program, err)
+		fmt.Fprintf(Visible(w), "%s: %v\n", program, err)
 		return
 	}
 	log, _ := jsonFormat{}.Create(*Settings{Format: JSON}.configuration(), logsapi.LoggingOptions{ErrorStream: w})

@@ -189,8 +189,8 @@ func TestWhatIsRefused(t *testing.T) {
 func TestTell(t *testing.T) {
 	var out bytes.Buffer
 	Settings{Format: Text}.Tell(&out, "hub", nil, errors.New("no disk"))
-	Settings{}.Tell(&out, "hub", []string{"check"}, errors.New("no disk"))
-	if got := out.String(); got != "hub: no disk\nhub: no disk\n" {
+	Settings{}.Tell(&out, "hub", []string{"check"}, errors.New("a server says \x1b[2J"))
+	if got := out.String(); got != "hub: no disk\nhub: a server says \\x1b[2J\n" {
 		t.Errorf("a person reads %q", got)
 	}
 	out.Reset()
