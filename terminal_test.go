@@ -19,7 +19,7 @@ var terminals = map[string][]string{
 		`form.Tell(os.Stderr, "yurthub", os.Args[1:], err)`,
 		`form.Tell(os.Stderr, "yurt-coordinator", os.Args[1:], err)`,
 		"form.Tell(os.Stderr, cloud.Name, os.Args[1:], err)",
-		"p, err := flags.printer(c.output)",
+		"p, err := flags.printer(c.output)", "switch out := Visible(c.output); {",
 	},
 	"flags and the version": {
 		"err = flagfile.Parse(fs, os.Args[1:], os.Stdout, config.Versioned)",
@@ -31,6 +31,7 @@ var terminals = map[string][]string{
 	},
 	"a pool's name, which is a DNS label, and a link of ours": {
 		"return showPage(cmd.Context(), c.output, access, args[0], port)",
+		"return makeLink(cmd.Context(), c.output, access, args[0], life)", // linksOf verifies what the coordinator says
 	},
 	"a program reads it: lines of JSON, a kubeconfig, an archive": {
 		"c.AuditLog = os.Stdout", "_, err = c.output.Write(content)", "err = write(c.output)",
