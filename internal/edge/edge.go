@@ -152,6 +152,9 @@ const (
 	// GroupDebuggers is the group of the operators who may enter any Pod, and so become root on its node.
 	GroupDebuggers = "openyurt:coordinators:debug"
 
+	// GroupViewers is the group of persons who look at a pool, and enter and change nothing.
+	GroupViewers = "openyurt:coordinators:viewers"
+
 	// GroupMetrics is the group of programs that read a coordinator's metrics, and nothing else there.
 	GroupMetrics = "openyurt:coordinators:metrics"
 
@@ -184,3 +187,6 @@ func (p PoolName) ForwardingUser() string {
 
 // IsOperators reports whether a group is one of a pool's operators: GroupOperators or GroupDebuggers.
 func IsOperators(group string) bool { return group == GroupOperators || group == GroupDebuggers }
+
+// IsPeople reports whether a group is one of persons who may look at a pool: operators or GroupViewers.
+func IsPeople(group string) bool { return IsOperators(group) || group == GroupViewers }

@@ -64,7 +64,7 @@ func poolOfAccess(c *rest.Config) edge.PoolName {
 		return ""
 	}
 	certificates, err := cert.ParseCertsPEM(own.CertData)
-	if err != nil || !slices.Contains(certificates[0].Subject.Organization, edge.GroupOperators) {
+	if err != nil || !slices.ContainsFunc(certificates[0].Subject.Organization, edge.IsPeople) {
 		return ""
 	}
 	pool, _ := edge.PoolOfOperator(certificates[0].Subject.CommonName)

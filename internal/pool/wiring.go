@@ -207,7 +207,7 @@ func (c *wiring) apiserver() (apiserver.Config, error) {
 		AdvertiseAddress: advertised, AdvertisePort: int(at.Port()), EtcdEndpoint: c.etcd.Endpoint(),
 		TLSCertFile: c.config.TLSCertFile, TLSPrivateKeyFile: c.config.TLSPrivateKeyFile,
 		ClientCAFile: c.config.ClientCAFile,
-		ServiceRange: serviceRange, Kubelets: c.reach, Schemes: []*runtime.Scheme{usage.Scheme},
+		ServiceRange: serviceRange, Kubelets: c.reach, Shown: access.Shown, Schemes: []*runtime.Scheme{usage.Scheme},
 	}, nil
 }
 

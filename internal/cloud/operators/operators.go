@@ -90,8 +90,9 @@ func read(r *certificatesv1.CertificateSigningRequest) (certs.Request, *x509.Cer
 		return certs.Request{}, nil, fmt.Errorf("%.100q is not the name of a person", r.Spec.Username)
 	case len(asked.Subject.Organization) == 0 || !only(asked.Subject.Organization, known...):
 		return certs.Request{}, nil, fmt.Errorf("its organizations are %.300s: give %s, or %s for a person who may enter any "+
-			"Pod, or %s for a program that reads metrics", strings.Join(asked.Subject.Organization, ", "), edge.GroupOperators,
-			edge.GroupDebuggers, edge.GroupMetrics)
+			"Pod, or %s for one who only looks, or %s for a program that reads metrics",
+			strings.Join(asked.Subject.Organization, ", "), edge.GroupOperators, edge.GroupDebuggers, edge.GroupViewers,
+			edge.GroupMetrics)
 	case len(asked.DNSNames)+len(asked.EmailAddresses)+len(asked.IPAddresses)+len(asked.URIs) > 0:
 		return certs.Request{}, nil, errors.New("it asks for names besides its subject")
 	}
@@ -112,7 +113,7 @@ func read(r *certificatesv1.CertificateSigningRequest) (certs.Request, *x509.Cer
 }
 
 // known are the groups that a certificate may have.
-var known = []string{edge.GroupOperators, edge.GroupDebuggers, edge.GroupMetrics}
+var known = []string{edge.GroupOperators, edge.GroupDebuggers, edge.GroupViewers, edge.GroupMetrics}
 
 // only reports whether there are no other groups than these.
 func only(groups []string, these ...string) bool {

@@ -20,6 +20,7 @@ const (
 	HintSelf    = "impersonation does not work here; leave out --as and --as-group"
 	HintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
 	HintDebug   = "that takes a person's certificate in the group " + edge.GroupDebuggers
+	HintViewer  = "a viewer's certificate only looks; more takes one in the group " + edge.GroupOperators
 	hintOther   = "it is not shown here; ask the cloud"
 	HintOpenAPI = HintChange + ", and ask there for kubectl explain"
 )
@@ -40,8 +41,10 @@ func hint(a authorizer.Attributes) string {
 	}
 	core := a.GetAPIGroup() == ""
 	switch {
-	case !slices.ContainsFunc(caller.GetGroups(), edge.IsOperators):
+	case !slices.ContainsFunc(caller.GetGroups(), edge.IsPeople):
 		return HintKubeconfig
+	case !slices.ContainsFunc(caller.GetGroups(), edge.IsOperators):
+		return HintViewer
 	case strings.HasPrefix(a.GetVerb(), "impersonate"):
 		return HintSelf
 	case core && a.GetResource() == "nodes" && a.GetSubresource() != "" && a.GetSubresource() != "status":

@@ -50,18 +50,28 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 		clusterRole("presence", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathState}}),
 		// For a collector on site. /metrics/* would add no metric.
 		clusterRole("metrics", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}),
+		viewerRole(),
 		operator,
 	}
 }
 
-// operatorRole is for people. It has no Secrets; only --own-secrets adds them.
+// viewerRole is for people who only look. Of Pods they see what Shown leaves.
+func viewerRole() rbacv1.ClusterRole {
+	return clusterRole("viewer",
+		rule(readVerbs, "", "events", "namespaces", "nodes", "pods"),
+		rule(readVerbs, "coordination.k8s.io", "leases"),
+		rule(readVerbs, edge.NodePools.Group, edge.NodePools.Resource), // the pool's own
+		// The page shows Nodes, Pods, Leases and Events, all of which are above.
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPage, edge.PathPage + "/*"}},
+	)
+}
+
+// operatorRole is what operators may besides what viewers may. It has no Secrets; only --own-secrets adds them.
 func operatorRole() rbacv1.ClusterRole {
 	return clusterRole("operator",
-		rule(readVerbs, "", "configmaps", "endpoints", "events", "namespaces", "nodes", "nodes/status", "pods", "pods/status",
-			"pods/log", "serviceaccounts", "services", "services/status"),
-		rule(readVerbs, "coordination.k8s.io", "leases"),
+		rule(readVerbs, "", "configmaps", "endpoints", "nodes/status", "pods/status", "pods/log", "serviceaccounts", "services",
+			"services/status"),
 		rule(readVerbs, "discovery.k8s.io", "endpointslices"),
-		rule(readVerbs, edge.NodePools.Group, edge.NodePools.Resource),   // the pool's own
 		rule([]string{"get", "list"}, "metrics.k8s.io", "nodes", "pods"), // kubectl top
 		// Not into every Pod: see streams. kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
 		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
@@ -69,8 +79,6 @@ func operatorRole() rbacv1.ClusterRole {
 		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 		rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
 		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", edge.PathMirror}},
-		// The page shows Nodes, Pods, Leases and Events, all of which are above.
-		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPage, edge.PathPage + "/*"}},
 		// Whoever has a link sees the page alone.
 		rbacv1.PolicyRule{Verbs: []string{"get", "post", "delete"}, NonResourceURLs: []string{edge.PathLinks}},
 	)
@@ -84,6 +92,7 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		clusterRoleBinding("own-objects", edge.GroupNodes),
 		clusterRoleBinding("presence", edge.GroupNodes),
 		clusterRoleBinding("metrics", edge.GroupMetrics),
+		clusterRoleBinding("viewer", edge.GroupViewers, edge.GroupOperators, edge.GroupDebuggers),
 		clusterRoleBinding("operator", edge.GroupOperators, edge.GroupDebuggers),
 	}
 }

@@ -99,6 +99,8 @@ type Config struct {
 	ServiceRange net.IPNet
 	// Kubelets is how logs, exec, attach and port-forward reach kubelets.
 	Kubelets *Reach
+	// Shown returns what makes an object that was read for a request what its caller may see; nil means that he sees all of it.
+	Shown func(context.Context) func(runtime.Object)
 	// Schemes have the types of the further API groups that Parts.Install installs.
 	Schemes []*runtime.Scheme
 }
@@ -160,7 +162,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	}
 	generic.ExternalAddress = net.JoinHostPort(config.AdvertiseAddress.String(), strconv.Itoa(config.AdvertisePort))
 	generic.SkipOpenAPIInstallation = true // see untyped
-	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
+	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter, config.Shown}
 	Unfilled(factory)
 	if err := slimInformers(factory); err != nil {
 		return nil, err

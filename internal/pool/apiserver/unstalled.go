@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,6 +32,7 @@ const stallTimeout = 5 * time.Second
 // without limit.
 type uncached struct {
 	generic.RESTOptionsGetter
+	shown func(context.Context) func(runtime.Object)
 }
 
 func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
@@ -42,35 +44,61 @@ func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object)
 	) (storage.Interface, factory.DestroyFunc, error) {
 		plain, destroy, err := generic.UndecoratedStorage(
 			config, resourcePrefix, key, newObject, newList, attributes, trigger, indexers)
-		return watchStorage{plain}, destroy, err
+		return shownStorage{plain, u.shown}, destroy, err
 	}
 	return options, err
 }
 
-type watchStorage struct {
+// shownStorage reads what the caller of a request may see. All that the API server answers is read here, whatever form and encoding
+// the answer then gets.
+type shownStorage struct {
 	storage.Interface
+	shown func(context.Context) func(runtime.Object)
+}
+
+// Get implements storage.Interface.
+func (s shownStorage) Get(ctx context.Context, key string, o storage.GetOptions, into runtime.Object) error {
+	err := s.Interface.Get(ctx, key, o, into)
+	if show := s.shown(ctx); err == nil && show != nil {
+		show(into)
+	}
+	return err
+}
+
+// GetList implements storage.Interface.
+func (s shownStorage) GetList(ctx context.Context, key string, o storage.ListOptions, into runtime.Object) error {
+	err := s.Interface.GetList(ctx, key, o, into)
+	show := s.shown(ctx)
+	if err != nil || show == nil {
+		return err
+	}
+	return meta.EachListItem(into, func(object runtime.Object) error {
+		show(object)
+		return nil
+	})
 }
 
 // Watch implements storage.Interface.
-func (s watchStorage) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
+func (s shownStorage) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
 	o.ProgressNotify = o.Predicate.AllowWatchBookmarks
 	inner, err := s.Interface.Watch(ctx, key, o)
 	if err != nil {
 		return nil, err
 	}
-	return newUnstalled(inner), nil
+	return newUnstalled(inner, s.shown(ctx)), nil
 }
 
 // unstalled forwards a watch as long as its reader takes events.
 type unstalled struct {
 	inner   watch.Interface
+	show    func(runtime.Object) // nil means that the reader sees all
 	out     chan watch.Event
 	stopped chan struct{}
 	stop    sync.Once
 }
 
-func newUnstalled(inner watch.Interface) *unstalled {
-	w := &unstalled{inner: inner, out: make(chan watch.Event), stopped: make(chan struct{})}
+func newUnstalled(inner watch.Interface, show func(runtime.Object)) *unstalled {
+	w := &unstalled{inner: inner, show: show, out: make(chan watch.Event), stopped: make(chan struct{})}
 	go w.run()
 	return w
 }
@@ -80,7 +108,9 @@ func (w *unstalled) run() {
 	defer close(w.out)
 	defer w.inner.Stop()
 	for event := range w.inner.ResultChan() {
-		event = asExpired(event)
+		if event = asExpired(event); w.show != nil {
+			w.show(event.Object)
+		}
 		select {
 		case w.out <- event:
 			continue

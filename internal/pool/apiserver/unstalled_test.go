@@ -16,7 +16,7 @@ import (
 func TestAStalledWatchIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := watch.NewFake()
-		w := newUnstalled(inner)
+		w := newUnstalled(inner, nil)
 		inner.Add(&corev1.Pod{})
 		began := time.Now()
 		synctest.Wait() // run offers it, and nobody takes it
@@ -38,7 +38,7 @@ func TestAStalledWatchIsEnded(t *testing.T) {
 func TestAWatchThatIsReadGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := watch.NewFake()
-		w := newUnstalled(inner)
+		w := newUnstalled(inner, nil)
 		for range 10 {
 			go inner.Add(&corev1.Pod{})
 			synctest.Wait()
@@ -68,7 +68,7 @@ func TestAForgottenStateIsExpired(t *testing.T) {
 			"etcdserver: mvcc: database space exceeded":                                           http.StatusInternalServerError,
 		} {
 			inner := watch.NewFake()
-			w := newUnstalled(inner)
+			w := newUnstalled(inner, nil)
 			failure := apierrors.NewInternalError(errors.New(message)).ErrStatus
 			go inner.Error(&failure)
 			event := <-w.ResultChan()

@@ -127,6 +127,11 @@ func Debugger() pkix.Name {
 	return pkix.Name{CommonName: "bob", Organization: []string{"openyurt:coordinators:debug"}}
 }
 
+// Viewer is the subject of the certificate of a person who only looks.
+func Viewer() pkix.Name {
+	return pkix.Name{CommonName: "vera", Organization: []string{"openyurt:coordinators:viewers"}}
+}
+
 // Scraper is the subject of the certificate of a program that reads metrics.
 func Scraper() pkix.Name {
 	return pkix.Name{CommonName: "scraper", Organization: []string{"openyurt:coordinators:metrics"}}
