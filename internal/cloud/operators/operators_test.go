@@ -167,6 +167,7 @@ func TestSigned(t *testing.T) {
 		"an hour's":       {ptr.To[int32](3600), []string{edge.GroupDebuggers}, time.Hour},
 		"a year's":        {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupOperators, edge.GroupDebuggers}, MaxLife},
 		"the most":        {ptr.To[int32](7 * 24 * 3600), []string{edge.GroupOperators}, MaxLife},
+		"a viewer's":      {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupViewers}, MaxLife},
 		"a program's":     {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupMetrics}, MaxMetricsLife},
 		"a program's day": {nil, []string{edge.GroupMetrics}, DefaultLife},
 		"an operator's who reads metrics": {

@@ -25,7 +25,8 @@ func TestEachAuthoritySaysItsOwn(t *testing.T) {
 		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.TLS(t).Leaf}}
 	}
 	all := []string{
-		"system:nodes", edge.GroupOperators, edge.GroupDebuggers, edge.GroupMetrics, "openyurt:coordinators-not", "shop",
+		"system:nodes", edge.GroupOperators, edge.GroupDebuggers, edge.GroupViewers, edge.GroupMetrics, "openyurt:coordinators-not",
+		"shop",
 	}
 	for _, c := range []struct {
 		what string
@@ -38,7 +39,7 @@ func TestEachAuthoritySaysItsOwn(t *testing.T) {
 		}},
 		{"a node", file, by(cluster, "system:node:n1", "system:nodes"), []string{"system:nodes"}},
 		{"an operator", file, by(pools, "alice", all...), []string{
-			edge.GroupOperators, "openyurt:coordinators-not", edge.GroupDebuggers, edge.GroupMetrics, "shop",
+			edge.GroupOperators, "openyurt:coordinators-not", edge.GroupDebuggers, edge.GroupViewers, edge.GroupMetrics, "shop",
 		}},
 		{"a node of the pool's authority", file, by(pools, "system:node:n2", "system:nodes"), nil},
 		{"an operator while the file is missing", filepath.Join(t.TempDir(), "none"), by(pools, "alice", edge.GroupOperators),

@@ -15,6 +15,7 @@ func TestHints(t *testing.T) {
 	n1 := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{edge.GroupNodes}}
 	carol := &user.DefaultInfo{Name: "carol", Groups: []string{edge.GroupDebuggers}}
 	bob := &user.DefaultInfo{Name: "bob", Groups: []string{"people"}}
+	vera := &user.DefaultInfo{Name: "vera", Groups: []string{edge.GroupViewers}}
 	scraper := &user.DefaultInfo{Name: "scraper", Groups: []string{edge.GroupMetrics}}
 	for what, c := range map[string]struct {
 		caller             user.Info
@@ -38,6 +39,8 @@ func TestHints(t *testing.T) {
 		"somebody":                      {bob, "get", "", "pods", HintKubeconfig},
 		"somebody execs":                {bob, "create", "", "pods/exec", HintKubeconfig},
 		"a debugger deletes":            {carol, "delete", "", "pods", HintChange},
+		"a viewer reads ConfigMaps":     {vera, "list", "", "configmaps", HintViewer},
+		"a viewer execs":                {vera, "create", "", "pods/exec", HintViewer},
 		"who reads metrics":             {scraper, "list", "", "pods", HintKubeconfig},
 		"a node":                        {n1, "delete", "", "pods", ""},
 		"nobody":                        {nil, "delete", "", "pods", ""},
