@@ -296,6 +296,7 @@ func TestSwitches(t *testing.T) {
 		"policies.holdEvictions":         "hold-evictions.openyurt",
 		"policies.keepPodsReady":         "keep-pods-ready",
 		"nodes.rights":                   "openyurt:node",
+		"people.aggregateClusterRoles":   "openyurt:aggregate-to-(view|edit)",
 		"podDisruptionBudget.enabled":    "PodDisruptionBudget",
 		"networkPolicy.enabled":          "NetworkPolicy",
 	} {
