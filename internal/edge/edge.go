@@ -161,6 +161,9 @@ const (
 	// GroupNodes is Kubernetes' group of all nodes' certificates.
 	GroupNodes = "system:nodes"
 
+	// SignerPeople begins the name of what signs the certificates of people at a pool's coordinator. The pool's name follows.
+	SignerPeople = "coordinator.openyurt.io/"
+
 	// SignerHubs signs what hubs serve with, each by the authority of its node's pool.
 	SignerHubs = "hub.openyurt.io/serving"
 

@@ -51,7 +51,39 @@ func New(out, errs io.Writer) *cobra.Command {
 	verbosity := logs.VerbosityFlagOf(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return logs.SetVerbosity(*verbosity) }
 	root.AddCommand(c.status(), c.why(), c.check(), c.leader(), c.traffic(), c.kubeconfig(), c.bundle(), c.ui())
+	for _, cmd := range root.Commands() {
+		cmd.RunE = c.advised(cmd.RunE)
+	}
 	return root
+}
+
+// advised adds to a refusal by the cloud which role of the chart has the right. A coordinator says itself what to do.
+func (c *commands) advised(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if !apierrors.IsForbidden(err) {
+			return err
+		}
+		if access, other := c.flags.ToRESTConfig(); other != nil || poolOfAccess(access) != "" {
+			return err
+		}
+		return fmt.Errorf("%w\n(%s)", err, adviceFor(err))
+	}
+}
+
+// adviceFor says what to do about a refusal by the cloud.
+func adviceFor(err error) string {
+	status, kind := apierrors.APIStatus(nil), ""
+	if errors.As(err, &status) && status.Status().Details != nil {
+		kind = status.Status().Details.Kind
+	}
+	switch kind {
+	case "secrets":
+		return "whoever reads it may enter Pods; kubectl yurt kubeconfig POOL --view asks for a certificate that only looks"
+	case "certificatesigningrequests":
+		return "the ClusterRole openyurt:certificate-requester may ask for certificates"
+	}
+	return "the ClusterRole openyurt:pool-viewer has what kubectl yurt reads"
 }
 
 func (c *commands) reader() (*Reader, error) {
@@ -220,16 +252,27 @@ func (c *commands) leader() *cobra.Command {
 
 func (c *commands) kubeconfig() *cobra.Command {
 	var file string
+	var view bool
+	life := defaultLife
 	cmd := &cobra.Command{
 		Use:   "kubeconfig POOL",
 		Short: "The kubeconfig for a pool's own site, which works without the cloud",
-		Args:  cobra.ExactArgs(1),
+		Long: "The kubeconfig for a pool's own site, which works without the cloud: the operators', which enters ordinary Pods.\n" +
+			"\n" +
+			"With --view it asks for a certificate in your own name that only looks: at the page, and at Nodes, Pods in outline and\n" +
+			"Events. It waits until somebody approves the request. The key never leaves this machine.",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := c.reader()
 			if err != nil {
 				return err
 			}
-			content, err := r.Kubeconfig(cmd.Context(), edge.PoolName(args[0]))
+			var content []byte
+			if view {
+				content, err = r.ask(cmd.Context(), edge.PoolName(args[0]), life, c.errs)
+			} else {
+				content, err = r.Kubeconfig(cmd.Context(), edge.PoolName(args[0]))
+			}
 			if err != nil {
 				return err
 			}
@@ -245,6 +288,8 @@ func (c *commands) kubeconfig() *cobra.Command {
 		ValidArgsFunction: c.completePools,
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "write it to this file, which only you can read, instead of to the terminal")
+	cmd.Flags().BoolVar(&view, "view", false, "ask for a certificate in your own name that only looks, and wait until it is approved")
+	cmd.Flags().DurationVar(&life, "for", life, "how long the certificate of --view lasts, 168h at most")
 	return cmd
 }
 

@@ -28,7 +28,7 @@ import (
 )
 
 // SignerPrefix begins the names of the signers. The pool's name follows.
-const SignerPrefix = "coordinator.openyurt.io/"
+const SignerPrefix = edge.SignerPeople
 
 const (
 	// DefaultLife is the life of a certificate whose request names none: a working day.

@@ -136,7 +136,7 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	return reconcile.Result{}, nil
 }
 
-// sign returns the certificate for a request, or the reason against it, or an error if it can't find out.
+// sign returns the certificate for a request with the authorities by which its holder verifies the coordinator, or the reason against it, or an error if it can't find out.
 func (s *Signer) sign(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (signed []byte, refused, err error) {
 	wanted, asked, refused := read(csr)
 	if refused != nil {
@@ -150,14 +150,12 @@ func (s *Signer) sign(ctx context.Context, csr *certificatesv1.CertificateSignin
 	if stored.UID == "" {
 		return nil, fmt.Errorf("pool %s has no coordinator", pool), nil
 	}
-	authority := certs.Authority{Pair: certs.Pair{
-		Cert: stored.Data[corev1.TLSCertKey], Key: stored.Data[corev1.TLSPrivateKeyKey],
-	}}
+	authority := keys.AuthorityIn(stored)
 	signed, err = authority.SignFor(asked.PublicKey, wanted, s.cfg.Clock.Now())
 	if err != nil {
 		return nil, nil, fmt.Errorf("authority of pool %s: %w", pool, err)
 	}
-	return signed, nil, nil
+	return append(signed, authority.Trusted...), nil, nil
 }
 
 // record counts an answer, and says it in the log and in an Event.
