@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -62,9 +61,7 @@ func (r *Reader) ask(ctx context.Context, pool edge.PoolName, life time.Duration
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: name, Organization: []string{edge.GroupViewers}},
-	}, key)
+	asked, err := cert.MakeCSR(key, &pkix.Name{CommonName: name, Organization: []string{edge.GroupViewers}}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +69,7 @@ func (r *Reader) ask(ctx context.Context, pool edge.PoolName, life time.Duration
 	made, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "view-" + string(pool) + "-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName: edge.SignerPeople + string(pool), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+			Request: asked, SignerName: edge.SignerPeople + string(pool), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 			ExpirationSeconds: ptr.To(int32(life / time.Second)),
 		},
 	}, metav1.CreateOptions{})

@@ -30,6 +30,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -50,7 +51,7 @@ func authority(t *testing.T, pool edge.PoolName) (certs.Authority, *corev1.Secre
 	}
 	return a, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: pool.AuthoritySecret(), UID: "authority"},
-		Data:       map[string][]byte{corev1.TLSCertKey: a.Cert, corev1.TLSPrivateKeyKey: a.Key},
+		Data:       keys.AuthorityData(a),
 	}
 }
 
@@ -181,7 +182,11 @@ func TestSigned(t *testing.T) {
 		if err != nil || len(r.Status.Certificate) == 0 {
 			t.Fatalf("%s: %v, %+v", what, err, r.Status)
 		}
-		cert := certs.Certificates(r.Status.Certificate)[0]
+		chain := certs.Certificates(r.Status.Certificate)
+		cert := chain[0]
+		if len(chain) != 2 || !chain[1].Equal(certs.Certificates(a.Trusted)[0]) {
+			t.Errorf("%s: behind it are %d certificates, want the authority alone", what, len(chain)-1)
+		}
 		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now.Add(c.want - time.Second),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -23,5 +23,6 @@ func Scenarios() []kit.Scenario {
 		nodeScenarios,
 		operatorScenarios,
 		stolenScenarios,
+		viewerScenarios,
 	)
 }
