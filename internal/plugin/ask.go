@@ -31,7 +31,7 @@ import (
 const (
 	// defaultLife is how long a viewer's certificate lasts: a working day, as the signer's default.
 	defaultLife = 8 * time.Hour
-	// approvalTime is how long ask waits, and approvalPeriod how often it looks.
+	// approvalTime is how long viewersKubeconfig waits, and approvalPeriod how often it looks.
 	approvalTime, approvalPeriod = time.Hour, 2 * time.Second
 )
 
@@ -41,9 +41,9 @@ var (
 	errNotAllowed = errors.New("the request was not granted")
 )
 
-// ask requests a certificate that only looks, in the caller's own name, waits until somebody approves it, and returns a kubeconfig
+// viewersKubeconfig requests a certificate that only looks, in the caller's own name, waits until somebody approves it, and returns a kubeconfig
 // with it. It tells what it waits for.
-func (r *Reader) ask(ctx context.Context, pool edge.PoolName, life time.Duration, tell io.Writer) ([]byte, error) {
+func (r *Reader) viewersKubeconfig(ctx context.Context, pool edge.PoolName, life time.Duration, tell io.Writer) ([]byte, error) {
 	if r.Within != "" {
 		return nil, fmt.Errorf("this kubeconfig is of pool %s: certificates are asked for in the cloud", r.Within)
 	}

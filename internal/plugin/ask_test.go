@@ -115,7 +115,7 @@ func TestAViewerAsksForACertificate(t *testing.T) {
 	})
 	asks := func() (kubeconfig []byte, told string, err error) {
 		var out bytes.Buffer
-		kubeconfig, err = s.ask(t.Context(), "p1", 9*time.Hour, &out)
+		kubeconfig, err = s.viewersKubeconfig(t.Context(), "p1", 9*time.Hour, &out)
 		return kubeconfig, out.String(), err
 	}
 

@@ -269,7 +269,7 @@ func (c *commands) kubeconfig() *cobra.Command {
 			}
 			var content []byte
 			if view {
-				content, err = r.ask(cmd.Context(), edge.PoolName(args[0]), life, c.errs)
+				content, err = r.viewersKubeconfig(cmd.Context(), edge.PoolName(args[0]), life, c.errs)
 			} else {
 				content, err = r.Kubeconfig(cmd.Context(), edge.PoolName(args[0]))
 			}
