@@ -41,9 +41,11 @@ var (
 	errNotAllowed = errors.New("the request was not granted")
 )
 
-// viewersKubeconfig requests a certificate that only looks, in the caller's own name, waits until somebody approves it, and returns a kubeconfig
-// with it. It tells what it waits for.
-func (r *Reader) viewersKubeconfig(ctx context.Context, pool edge.PoolName, life time.Duration, tell io.Writer) ([]byte, error) {
+// viewersKubeconfig requests a certificate that only looks, in the caller's own name. It waits until somebody approves it, and
+// returns a kubeconfig with it. It tells what it waits for.
+func (r *Reader) viewersKubeconfig(
+	ctx context.Context, pool edge.PoolName, life time.Duration, tell io.Writer,
+) ([]byte, error) {
 	if r.Within != "" {
 		return nil, fmt.Errorf("this kubeconfig is of pool %s: certificates are asked for in the cloud", r.Within)
 	}
@@ -69,7 +71,8 @@ func (r *Reader) viewersKubeconfig(ctx context.Context, pool edge.PoolName, life
 	made, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "view-" + string(pool) + "-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: asked, SignerName: edge.SignerPeople + string(pool), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+			Request: asked, SignerName: edge.SignerPeople + string(pool),
+			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 			ExpirationSeconds: ptr.To(int32(life / time.Second)),
 		},
 	}, metav1.CreateOptions{})
@@ -117,8 +120,8 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	}
 }
 
-// placesOf returns a kubeconfig with the addresses of a pool's coordinators and, as NAME/any, of hubs that lead to one. Its contexts
-// are named as those of the operators' kubeconfig.
+// placesOf returns a kubeconfig with the addresses of a pool's coordinators and, as NAME/any, of hubs that lead to one. Its
+// contexts are named as those of the operators' kubeconfig.
 func (r *Reader) placesOf(ctx context.Context, pool edge.PoolName) (*clientcmdapi.Config, error) {
 	_, o, err := r.pool(ctx, string(pool))
 	if err != nil {
@@ -186,7 +189,8 @@ func internal(n *corev1.Node) string {
 	return ""
 }
 
-// complete adds a certificate with its key to a kubeconfig, and what the signer has put behind the certificate: the pool's authorities.
+// complete adds a certificate with its key to a kubeconfig, and what the signer has put behind the certificate: the pool's
+// authorities.
 func complete(config *clientcmdapi.Config, signed, key []byte) ([]byte, error) {
 	pair, err := tls.X509KeyPair(signed, key)
 	if err != nil {

@@ -257,10 +257,10 @@ func (c *commands) kubeconfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig POOL",
 		Short: "The kubeconfig for a pool's own site, which works without the cloud",
-		Long: "The kubeconfig for a pool's own site, which works without the cloud: the operators', which enters ordinary Pods.\n" +
+		Long: "The kubeconfig for a pool's own site, which works without the cloud: the operators', who enter ordinary Pods.\n" +
 			"\n" +
-			"With --view it asks for a certificate in your own name that only looks: at the page, and at Nodes, Pods in outline and\n" +
-			"Events. It waits until somebody approves the request. The key never leaves this machine.",
+			"With --view it asks for a certificate in your own name that only looks: at the page, Nodes, Events, and Pods in\n" +
+			"outline. It waits until somebody approves the request. The key never leaves this machine.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := c.reader()
@@ -288,7 +288,7 @@ func (c *commands) kubeconfig() *cobra.Command {
 		ValidArgsFunction: c.completePools,
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "write it to this file, which only you can read, instead of to the terminal")
-	cmd.Flags().BoolVar(&view, "view", false, "ask for a certificate in your own name that only looks, and wait until it is approved")
+	cmd.Flags().BoolVar(&view, "view", false, "ask for a certificate in your own name that only looks, and wait for approval")
 	cmd.Flags().DurationVar(&life, "for", life, "how long the certificate of --view lasts, 168h at most")
 	return cmd
 }

@@ -232,7 +232,8 @@ func TestAViewerOnlyLooks(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/ui/": 200, "/ui/live": 200, "/version": 200, "/api": 200, "/healthz": 200,
-		"/metrics": 403, "/metrics/slis": 403, edge.PathMirror: 403, edge.PathOwn: 403, edge.PathState: 403, "/debug/pprof/heap": 403,
+		"/metrics": 403, "/metrics/slis": 403, edge.PathMirror: 403, edge.PathOwn: 403, edge.PathState: 403,
+		"/debug/pprof/heap":                     403,
 		"/api/v1/namespaces/shop/pods/till/log": 403, "/api/v1/namespaces/shop/pods/till/proxy/": 403,
 		"/api/v1/namespaces/shop/pods/till/status": 403, "/api/v1/namespaces/shop/pods/till/ephemeralcontainers": 403,
 		"/api/v1/namespaces/shop/pods/till/exec?command=id&stdout=1": 403, "/api/v1/namespaces/shop/pods/till/attach": 403,

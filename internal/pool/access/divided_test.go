@@ -25,8 +25,8 @@ func TestEachAuthoritySaysItsOwn(t *testing.T) {
 		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.TLS(t).Leaf}}
 	}
 	all := []string{
-		"system:nodes", edge.GroupOperators, edge.GroupDebuggers, edge.GroupViewers, edge.GroupMetrics, "openyurt:coordinators-not",
-		"shop",
+		"system:nodes", edge.GroupOperators, edge.GroupDebuggers, edge.GroupViewers, edge.GroupMetrics,
+		"openyurt:coordinators-not", "shop",
 	}
 	for _, c := range []struct {
 		what string

@@ -49,8 +49,8 @@ func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object)
 	return options, err
 }
 
-// shownStorage reads what the caller of a request may see. All that the API server answers is read here, whatever form and encoding
-// the answer then gets.
+// shownStorage reads what the caller of a request may see. All that the API server answers is read here, whatever form and
+// encoding the answer then gets.
 type shownStorage struct {
 	storage.Interface
 	shown func(context.Context) func(runtime.Object)
