@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
@@ -202,6 +204,56 @@ func TestAPoolViewerReadsAllThatThePluginReads(t *testing.T) {
 	commandsOf(t, whole.URL, pool, node)
 	if needs := whole.asked(false).Union(whole.asked(true)).Delete("list configmaps"); !needs.Equal(may.Union(words(more))) {
 		t.Errorf("bundle asks for %v", needs.UnsortedList())
+	}
+}
+
+// TestARequesterAsksForAViewersCertificate, and who may not is told which role may.
+func TestARequesterAsksForAViewersCertificate(t *testing.T) {
+	const pool, node, ana = "asked-for", "asked-for-n1", "ana-the-requester"
+	cfg := policed(t)
+	c := cloudtest.Client(t, cfg)
+	create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: pool}})
+	seat, n := coordinator(pool, pool), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{edge.LabelNodePool: pool}},
+	}
+	create(t, c, seat)
+	create(t, c, n)
+	seat.Status.Coordinators = []v1alpha1.CoordinatorInSlot{{NodeName: node}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.7.9"}}
+	for _, o := range []client.Object{seat, n} {
+		if err := c.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looks, _ := roleFor(t, "openyurt:pool-viewer")
+	asks, _ := roleFor(t, "openyurt:certificate-requester")
+	run := func(user string, rules []rbacv1.PolicyRule) (*recorder, error) {
+		r := record(t, cloudtest.Restricted(t, cfg, user, rules...))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		cmd := plugin.New(io.Discard, io.Discard)
+		cmd.SetArgs([]string{"kubeconfig", pool, "--view", "--kubeconfig=/dev/null", "--server=" + r.URL})
+		return r, cmd.ExecuteContext(ctx)
+	}
+	if _, err := run(ana+"-who-may-not", looks); err == nil || !strings.Contains(err.Error(), "openyurt:certificate-requester") {
+		t.Errorf("whoever may not ask: %v", err)
+	}
+	r, err := run(ana, slices.Concat(looks, asks))
+	if err == nil || !strings.Contains(err.Error(), "nobody has approved view-"+pool) {
+		t.Errorf("whoever may ask: %v", err)
+	}
+	needs := r.asked(false).Delete("create selfsubjectreviews") // which everybody may
+	if !needs.IsSuperset(words(asks)) || !words(slices.Concat(looks, asks)).IsSuperset(needs) || r.asked(true).Len() > 0 {
+		t.Errorf("asked for %v, refused was %v", needs.UnsortedList(), r.asked(true).UnsortedList())
+	}
+	var all certificatesv1.CertificateSigningRequestList
+	if err := c.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(all.Items, func(r certificatesv1.CertificateSigningRequest) bool {
+		return r.Spec.Username == ana && r.Spec.SignerName == edge.SignerPeople+pool
+	}) {
+		t.Error("there is no request in her name")
 	}
 }
 
