@@ -58,6 +58,8 @@ var connectedPages = []kit.Reading{
 			{Begins: "kubectl wait --for=condition=Ready yurtcoordinator", Within: 3 * time.Minute},
 			{Begins: "kubectl get yurtcoordinators -o wide", Prints: "p1"},
 			{Begins: "kubectl --kubeconfig hangzhou.kubeconfig get leases", Prints: "p1-n3"},
+			// Scenario viewer approves such a request.
+			{Begins: "kubectl yurt kubeconfig", GoesOn: true, Prints: "kubectl certificate approve view-p1-"},
 			{
 				// The page's reader is ana herself.
 				Begins: "kubectl create -f -", Instead: []string{"kubectl create", "kubectl --as=ana create"},
