@@ -232,7 +232,7 @@ func TestAViewerOnlyLooks(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/ui/": 200, "/ui/live": 200, "/version": 200, "/api": 200, "/healthz": 200,
-		"/metrics": 403, "/metrics/slis": 403, edge.PathMirror: 403, edge.PathOwn: 403, edge.PathState: 403,
+		"/metrics": 403, "/metrics/slis": 403, edge.PathLinks: 403, edge.PathMirror: 403, edge.PathOwn: 403, edge.PathState: 403,
 		"/debug/pprof/heap":                     403,
 		"/api/v1/namespaces/shop/pods/till/log": 403, "/api/v1/namespaces/shop/pods/till/proxy/": 403,
 		"/api/v1/namespaces/shop/pods/till/status": 403, "/api/v1/namespaces/shop/pods/till/ephemeralcontainers": 403,

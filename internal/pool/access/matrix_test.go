@@ -116,8 +116,8 @@ func subjects() (all []subject) {
 	add("authorization.k8s.io", "shop", "", []string{"create"}, "localsubjectaccessreviews")
 	add("authentication.k8s.io", "", "", []string{"create"}, "selfsubjectreviews", "tokenreviews")
 	for _, path := range []string{
-		"/version", "/api", "/apis", "/healthz", edge.PathPage, edge.PathMirror, edge.PathOwn, edge.PathState, "/metrics",
-		"/metrics/slis", "/debug/pprof/heap", "/logs",
+		"/version", "/api", "/apis", "/healthz", edge.PathPage, edge.PathLinks, edge.PathMirror, edge.PathOwn, edge.PathState,
+		"/metrics", "/metrics/slis", "/debug/pprof/heap", "/logs",
 	} {
 		all = append(all, subject{label: "`" + path + "`", name: path, verbs: []string{"get", "post", "put", "delete"}})
 	}
