@@ -292,6 +292,7 @@ func TestSwitches(t *testing.T) {
 		"policies.controllerRights":      "(controller-(rights|workloads|nodes|upgraders|images)|approver-rights)[.]openyurt",
 		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.coordinatorPods":       "coordinator-pods",
+		"policies.nodeStatus":            "node-status",
 		"policies.nodeNames":             "node-names",
 		"policies.holdEvictions":         "hold-evictions.openyurt",
 		"policies.keepPodsReady":         "keep-pods-ready",
