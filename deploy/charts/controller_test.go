@@ -2,8 +2,10 @@ package charts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	cloudcoordinator "yurtcoordinator/internal/cloud/coordinator"
+	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -252,8 +255,18 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 	admin := cloudtest.Client(t, cfg)
 	c := cloudtest.Client(t, cloudtest.As(cfg, "system:serviceaccount:kube-system:coordinator-controller", "system:masters"))
 	there := node("rights-n1", "p1", map[string]string{
-		"apps.openyurt.io/nodepool-attributes": `{"labels":["kubernetes.io/old"]}`,
+		nodepool.AnnotationAttributes: `{"labels":["kubernetes.io/old"]}`,
+		nodepool.AnnotationTaints:     `[{"key":"kubernetes.io/old-taint","effect":"NoSchedule"}]`,
 	})
+	taint := func(key, effect string) string { return fmt.Sprintf(`{"key":%q,"effect":%q}`, key, effect) }
+	isControl, old := taint("node-role.kubernetes.io/control-plane", "NoSchedule"), taint("kubernetes.io/old-taint", "NoSchedule")
+	evicted := taint(corev1.TaintNodeUnreachable, "NoExecute")
+	record := func(key, value string) string { return attributePatch("annotations", key, value) }
+	taints := func(all ...string) string {
+		all = append(all, taint(corev1.TaintNodeNotReady, "NoSchedule")) // as the API server gives each new Node
+		return `{"spec":{"taints":[` + strings.Join(all, ",") + `]}}`
+	}
+	mustAccept(t, "its taints", json.Unmarshal([]byte(taints(isControl, evicted, old)), there))
 	there.Labels["kubernetes.io/old"], there.Labels["kubernetes.io/os"] = "x", "linux"
 	there.Finalizers = []string{"example.org/f"}
 	create(t, admin, there)
@@ -269,7 +282,10 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 	})
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "rights-p"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+		Spec: corev1.PodSpec{
+			Containers:      []corev1.Container{{Name: "c", Image: "c"}},
+			SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.org/g"}},
+		},
 	}
 	create(t, admin, pod)
 	for what, test := range map[string]struct{ patch, sub, why string }{
@@ -304,27 +320,36 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 		"no pool": {
 			`{"metadata":{"labels":{"apps.openyurt.io/nodepool":null}}}`, "", "a Node's pool",
 		},
-		"no finalizers": {`{"metadata":{"finalizers":null}}`, "", "owners or finalizers"},
-		"a taint": {
-			`{"spec":{"taints":[{"key":"node.openyurt.io/unschedulable","effect":"NoSchedule"}]}}`, "", "",
+		"no finalizers":              {`{"metadata":{"finalizers":null}}`, "", "owners or finalizers"},
+		"a taint":                    {taints(isControl, evicted, old, taint(edge.TaintUnschedulable, "NoSchedule")), "", ""},
+		"another's taint":            {taints(isControl, evicted, old, taint("k8s.io/x", "NoExecute")), "", "only taints"},
+		"another's in place of it":   {taints(isControl, taint(corev1.TaintNodeUnreachable, "NoSchedule")), "", "only taints"},
+		"the end of an eviction":     {taints(isControl, old), "", ""},
+		"the end of a former taint":  {taints(isControl, evicted), "", ""},
+		"the end of another's taint": {taints(evicted, old), "", "only end an eviction"},
+		"what its pool gives": {
+			record(nodepool.AnnotationAttributes, `{"labels":["site","topology.kubernetes.io/zone"]}`), "", "",
 		},
-		"another's taint": {
-			`{"spec":{"taints":[{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}]}}`, "", "only taints",
+		"that its pool gave what is Kubernetes' own": {
+			record(nodepool.AnnotationAttributes, `{"labels":["kubernetes.io/old","kubernetes.io/os"]}`), "", "may not record",
 		},
-		"a cordon":   {`{"spec":{"unschedulable":true}}`, "", "only taints"},
-		"a provider": {`{"spec":{"providerID":"x://y"}}`, "", "only taints"},
+		"that its pool gave another's taint": {record(nodepool.AnnotationTaints, "["+isControl+"]"), "", "may not record"},
+		"that OpenYurt's gave a label": {
+			record(nodepool.AnnotationPrevious, `{"labels":{"kubernetes.io/os":"linux"}}`), "", "may not record",
+		},
+		"an owner": {
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`, "",
+			"owners or finalizers",
+		},
+		"a range of Pods": {`{"spec":{"podCIDR":"192.0.2.0/24","podCIDRs":["192.0.2.0/24"]}}`, "", "only taints"},
+		"a cordon":        {`{"spec":{"unschedulable":true}}`, "", "only taints"},
+		"a provider":      {`{"spec":{"providerID":"x://y"}}`, "", "only taints"},
 		"its conditions": {
 			`{"status":{"conditions":[{"type":"MemoryPressure","status":"False"},{"type":"CloudLinkDown","status":"True"}]}}`,
 			"status", "",
 		},
 		"another's condition": {
 			`{"status":{"conditions":[{"type":"MemoryPressure","status":"True"}]}}`, "status", "only the conditions",
-		},
-		"another address": {
-			`{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.9"}]}}`, "status", "only the conditions",
-		},
-		"another kubelet's port": {
-			`{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":443}}}}`, "status", "only the conditions",
 		},
 	} {
 		by := client.RawPatch(types.MergePatchType, []byte(test.patch))
@@ -335,6 +360,7 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 			expect(t, "of a Node, "+what, err, test.why)
 		}
 	}
+	statusOfTheController(t, c, "rights-n1")
 	for what, test := range map[string]struct{ patch, why string }{
 		"a toleration": {`{"spec":{"tolerations":[{"key":"k","operator":"Exists"}]}}`, ""},
 		"its annotations": {
@@ -345,10 +371,42 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 		"another image":        {`{"spec":{"containers":[{"name":"c","image":"evil"}]}}`, "of a Pod only"},
 		"an end":               {`{"spec":{"activeDeadlineSeconds":1}}`, "of a Pod only"},
 		"a finalizer":          {`{"metadata":{"finalizers":["example.org/f"]}}`, "owners or finalizers"},
+		"its gate":             {`{"spec":{"schedulingGates":null}}`, "of a Pod only"},
+		"another node":         {`{"spec":{"nodeSelector":{"kubernetes.io/hostname":"n"}}}`, "of a Pod only"},
 	} {
 		err := c.Patch(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta},
 			client.RawPatch(types.StrategicMergePatchType, []byte(test.patch)), client.DryRunAll)
 		expect(t, "of a Pod, "+what, err, test.why)
+	}
+}
+
+// statusOfTheController expects that the controller may change none of a Node's status but conditions, field by field.
+func statusOfTheController(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	fields := map[string]string{
+		"addresses":        `[{"type":"InternalIP","address":"192.0.2.9"}]`,
+		"allocatable":      `{"cpu":"7"}`,
+		"capacity":         `{"cpu":"7"}`,
+		"daemonEndpoints":  `{"kubeletEndpoint":{"Port":443}}`,
+		"declaredFeatures": `["X"]`,
+		"features":         `{"supplementalGroupsPolicy":true}`,
+		"images":           `[{"names":["x"],"sizeBytes":1}]`,
+		"nodeInfo":         `{"machineID":"x"}`,
+		"phase":            `"Terminated"`,
+		"runtimeHandlers":  `[{"name":"x"}]`,
+		"volumesAttached":  `[{"name":"x","devicePath":"y"}]`,
+		"volumesInUse":     `["x"]`,
+	}
+	for field, value := range fields {
+		by := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{%q:%s}}`, field, value))
+		err := c.Status().Patch(t.Context(), node(name, "", nil), by, client.DryRunAll)
+		expect(t, "of a Node's status, "+field, err, "only the conditions")
+	}
+	for i := range reflect.TypeFor[corev1.NodeStatus]().NumField() {
+		field, _, _ := strings.Cut(reflect.TypeFor[corev1.NodeStatus]().Field(i).Tag.Get("json"), ",")
+		if fields[field] == "" && field != "conditions" && field != "config" { // which the API server drops
+			t.Errorf("of a Node's status, %s is not tried", field)
+		}
 	}
 }
 
@@ -385,6 +443,12 @@ func TestRightsOfTheController(t *testing.T) {
 			ExternalIPs: external, Ports: []corev1.ServicePort{{Port: 10270}},
 		}}
 	}
+	attached := func(o client.Object, labels, annotations string) client.Object {
+		o.SetLabels(map[string]string{edge.LabelNodePool: "p1", "app.kubernetes.io/managed-by": "x", labels: "helm"})
+		o.SetAnnotations(map[string]string{"openyurt.io/coordinator-rekey": "", annotations: "x"})
+		return o
+	}
+	const fine, certs = "openyurt.io/x", "yurt-coordinator-p1-certs"
 	configMap := func(namespace, name string) client.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
@@ -398,46 +462,59 @@ func TestRightsOfTheController(t *testing.T) {
 		object client.Object
 		want   bool
 	}{
-		"a Role for named Leases":           {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
-		"a Role for all Leases":             {role(nodeLease, writer, coordination, leases, "update"), false},
-		"a Role to impersonate one":         {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
-		"a Role to impersonate on a Lease":  {role(nodeLease, impersonator, coordination, leases, onGet, "n1"), true},
-		"a Role to impersonate on Leases":   {role(nodeLease, impersonator, coordination, leases, onGet), false},
-		"an impersonator's Role to write":   {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
-		"a Role to impersonate all":         {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
-		"a Role of another name":            {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
-		"a Role to impersonate, in system":  {role(system, impersonator, "", accounts, "impersonate", writer), false},
-		"a Role for one ConfigMap":          {role(system, reader, "", maps, "get", reader), true},
-		"a Role for one Secret":             {role(system, reader, "", "secrets", "get", "yurt-coordinator-p1-ca"), false},
-		"a Role of another name in system":  {role(system, "eve", "", maps, "get", "x"), false},
-		"a Role elsewhere":                  {role("default", reader, "", maps, "get", "x"), false},
-		"a binding to a node":               {binding(nodeLease, impersonator, "Role", impersonator, person, node1), true},
-		"a binding to its identity":         {binding(nodeLease, writer, "Role", writer, person, forwarder), true},
-		"a binding to another's identity":   {binding(nodeLease, writer, "Role", writer, person, forwarder+"0"), false},
-		"a binding to a person":             {binding(nodeLease, impersonator, "Role", impersonator, person, "eve"), false},
-		"a binding to a group":              {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
-		"a binding to a ClusterRole":        {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
-		"a binding to another Role":         {binding(system, reader, "Role", "eve", person, node1), false},
-		"a coordinator's Secret":            {secret("yurt-coordinator-p1-certs"), true},
-		"operators' Secret":                 {secret("yurt-coordinator-p1-kubeconfig"), true},
-		"its keys":                          {secretIn(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), true},
-		"its keys, where they once were":    {secret("yurt-coordinator-p1-ca"), false},
-		"another Secret beside its keys":    {secretIn(edge.NamespaceKeys, "other"), false},
-		"another Secret":                    {secret("bootstrap-token-abcdef"), false},
-		"a ServiceAccount's token":          {token(system, "yurt-coordinator-p1-certs"), false},
-		"one beside its keys":               {token(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), false},
-		"a Role to write its ConfigMap":     {role(system, reader, "", maps, "patch", reader), false},
-		"a Role for another ConfigMap":      {role(system, reader, "", maps, "get", "coredns"), false},
-		"a Role for a pool's settings":      {role(system, poolSettings, "", maps, "get", poolSettings), true},
-		"… for another pool's":              {role(system, poolSettings, "", maps, "get", "yurthub-settings-p2"), false},
-		"… for where its coordinator is":    {role(system, poolSettings, "", maps, "get", reader), false},
-		"… to write them":                   {role(system, poolSettings, "", maps, "patch", poolSettings), false},
-		"… for Secrets":                     {role(system, poolSettings, "", "secrets", "get", poolSettings), false},
-		"… in another namespace":            {role("default", poolSettings, "", maps, "get", poolSettings), false},
-		"a pool's settings":                 {configMap(system, poolSettings), true},
-		"settings in another namespace":     {configMap("default", poolSettings), false},
-		"another ConfigMap":                 {configMap(system, "coredns"), false},
-		"a Secret named like settings":      {secret(poolSettings), false},
+		"a Role for named Leases":          {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
+		"a Role for all Leases":            {role(nodeLease, writer, coordination, leases, "update"), false},
+		"a Role to impersonate one":        {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
+		"a Role to impersonate on a Lease": {role(nodeLease, impersonator, coordination, leases, onGet, "n1"), true},
+		"a Role to impersonate on Leases":  {role(nodeLease, impersonator, coordination, leases, onGet), false},
+		"an impersonator's Role to write":  {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
+		"a Role to impersonate all":        {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
+		"a Role of another name":           {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
+		"a Role to impersonate, in system": {role(system, impersonator, "", accounts, "impersonate", writer), false},
+		"a Role for one ConfigMap":         {role(system, reader, "", maps, "get", reader), true},
+		"a Role for one Secret":            {role(system, reader, "", "secrets", "get", "yurt-coordinator-p1-ca"), false},
+		"a Role of another name in system": {role(system, "eve", "", maps, "get", "x"), false},
+		"a Role elsewhere":                 {role("default", reader, "", maps, "get", "x"), false},
+		"a binding to a node":              {binding(nodeLease, impersonator, "Role", impersonator, person, node1), true},
+		"a binding to its identity":        {binding(nodeLease, writer, "Role", writer, person, forwarder), true},
+		"a binding to another's identity":  {binding(nodeLease, writer, "Role", writer, person, forwarder+"0"), false},
+		"a binding to a person":            {binding(nodeLease, impersonator, "Role", impersonator, person, "eve"), false},
+		"a binding to a group":             {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
+		"a binding to a ClusterRole":       {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
+		"a binding to another Role":        {binding(system, reader, "Role", "eve", person, node1), false},
+		"a coordinator's Secret":           {secret("yurt-coordinator-p1-certs"), true},
+		"operators' Secret":                {secret("yurt-coordinator-p1-kubeconfig"), true},
+		"its keys":                         {secretIn(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), true},
+		"its keys, where they once were":   {secret("yurt-coordinator-p1-ca"), false},
+		"another Secret beside its keys":   {secretIn(edge.NamespaceKeys, "other"), false},
+		"another Secret":                   {secret("bootstrap-token-abcdef"), false},
+		"a ServiceAccount's token":         {token(system, "yurt-coordinator-p1-certs"), false},
+		"one beside its keys":              {token(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), false},
+		"a Role to write its ConfigMap":    {role(system, reader, "", maps, "patch", reader), false},
+		"a Role for another ConfigMap":     {role(system, reader, "", maps, "get", "coredns"), false},
+		"a Role for a pool's settings":     {role(system, poolSettings, "", maps, "get", poolSettings), true},
+		"… for another pool's":             {role(system, poolSettings, "", maps, "get", "yurthub-settings-p2"), false},
+		"… for where its coordinator is":   {role(system, poolSettings, "", maps, "get", reader), false},
+		"… to write them":                  {role(system, poolSettings, "", maps, "patch", poolSettings), false},
+		"… for Secrets":                    {role(system, poolSettings, "", "secrets", "get", poolSettings), false},
+		"… in another namespace":           {role("default", poolSettings, "", maps, "get", poolSettings), false},
+		"a pool's settings":                {configMap(system, poolSettings), true},
+		"settings in another namespace":    {configMap("default", poolSettings), false},
+		"another ConfigMap":                {configMap(system, "coredns"), false},
+		"a Secret named like settings":     {secret(poolSettings), false},
+		"a Secret with labels of ours":     {attached(secret(certs), fine, fine), true},
+		"a Secret that Helm knows":         {attached(secret(certs), "owner", fine), false},
+		"a Secret annotated for another":   {attached(secret(certs), fine, "meta.helm.sh/release-name"), false},
+		"a ConfigMap with labels of ours":  {attached(configMap(system, reader), fine, fine), true},
+		"a ConfigMap that Helm knows":      {attached(configMap(system, reader), "owner", fine), false},
+		"its Service with labels of ours":  {attached(service("yurt-coordinator-apiserver"), edge.LabelApp, fine), true},
+		"its Service by a name of others": {
+			attached(service("yurt-coordinator-apiserver"), fine, "external-dns.alpha.kubernetes.io/hostname"), false,
+		},
+		"its own leader election":           {lease("coordinator-controller", system, false), true},
+		"another's leader election":         {lease("cert-manager-controller", system, false), false},
+		"a Lease named like a report":       {lease("yurt-coordinator-p1", system, false), false},
+		"a node's heartbeat":                {lease("n9", nodeLease, false), false},
 		"the coordinators' Service":         {service("yurt-coordinator-apiserver"), true},
 		"another Service":                   {service("kube-dns"), false},
 		"its Service, at others' addresses": {service("yurt-coordinator-apiserver", "192.0.2.1"), false},
@@ -457,8 +534,15 @@ func TestRightsOfTheController(t *testing.T) {
 	update := func(name string) error { return c.Update(t.Context(), secret(name), client.DryRunAll) }
 	mustRefuse(t, "another Secret's content", update("rights-other"), "may touch only")
 	mustRefuse(t, "that of another of our own", update("yurt-coordinator-other"), "only in yurt-coordinator-system")
-	create(t, admin, secret("yurt-coordinator-p1-certs"))
-	mustAccept(t, "that of a coordinator's Secret", update("yurt-coordinator-p1-certs"))
+	create(t, admin, secret(certs))
+	mustAccept(t, "that of a coordinator's Secret", update(certs))
+	known := attached(secret(certs), "owner", fine)
+	mustRefuse(t, "a label of it that Helm knows", c.Update(t.Context(), known, client.DryRunAll), "owner")
+	labelled := configMap(system, reader)
+	labelled.SetLabels(map[string]string{"example.org/backup": "yes"})
+	create(t, admin, labelled)
+	labelled.SetAnnotations(map[string]string{fine: "x"})
+	mustAccept(t, "a ConfigMap that another has labelled", c.Update(t.Context(), labelled, client.DryRunAll))
 	create(t, admin, lease("yurt-coordinator-p9", nodeLease, false))
 	create(t, admin, lease("yurt-coordinator--2-p9", nodeLease, false))
 	create(t, admin, lease("n9", nodeLease, false))

@@ -33,7 +33,7 @@ var installed sync.Once
 
 const bothPool = "both"
 
-// unreadablePool is a NodePool whose duration to hold evictions can't be read.
+// unreadablePool is a NodePool whose duration to hold evictions can't be read, and with a label that it may not give.
 const unreadablePool = "unreadable"
 
 func policed(t testing.TB) *rest.Config {
@@ -45,7 +45,7 @@ func policed(t testing.TB) *rest.Config {
 		create(t, c, coordinator("both", bothPool))
 		create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{
 			Name: unreadablePool, Annotations: map[string]string{edge.AnnotationHoldEvictions: "no duration"},
-		}})
+		}, Spec: v1beta2.NodePoolSpec{Labels: map[string]string{"node-role.kubernetes.io/master": ""}}})
 		create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: edge.NamespaceKeys}})
 		applyPolicies(t, c)
 		awaitPolicies(t, cfg)
@@ -496,7 +496,9 @@ func TestDelegateAnnotation(t *testing.T) {
 		mustAccept(t, what+": deletion", admin.Delete(t.Context(), l))
 
 		err = as.Create(t.Context(), heartbeatOf("dl-1", test.now), client.DryRunAll)
-		if allowed := test.user == node1 || test.user == forwarder || !test.now; allowed {
+		if allowed := test.user == node1 || test.user == forwarder || !test.now; test.user == controller {
+			mustRefuse(t, what+": creation", err)
+		} else if allowed {
 			mustAccept(t, what+": creation", err)
 		} else {
 			mustRefuse(t, what+": creation", err, "only node dl-1 itself")
