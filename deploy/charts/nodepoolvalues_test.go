@@ -1,6 +1,8 @@
 package charts
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,9 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/nodepool"
+	"yurtcoordinator/internal/edge"
 )
 
 // TestNodePoolValues: the policy refuses what a Node does, and takes what a Node does.
@@ -69,4 +74,90 @@ func TestNodePoolValues(t *testing.T) {
 	if err := c.Update(t.Context(), pool); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "two words") {
 		t.Errorf("a change: %v", err)
 	}
+}
+
+// TestNodePoolsSayNotWhatANodeIs: the policy refuses what coordinator-controller leaves out, and nothing else.
+func TestNodePoolsSayNotWhatANodeIs(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	for _, key := range []string{
+		"site", "example.org/site", "kubernetes.io.example.org/x", "mykubernetes.io/x", "kubernetes.io",
+		"apps.openyurt.io/example",
+		"node.openyurt.io/autonomy-duration", "node-role.kubernetes.io/edge", "node-role.kubernetes.io/control-plane",
+		"node-restriction.kubernetes.io/pci", "k8s.io/x", "node.alpha.k8s.io/x", "topology.kubernetes.io/other",
+		"node.cloudprovider.kubernetes.io/shutdown", corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+		corev1.LabelNodeExcludeBalancers, corev1.LabelHostname, corev1.LabelOSStable, corev1.TaintNodeUnreachable,
+		edge.LabelExcludeDisruption, edge.LabelCoordinatorNode,
+		edge.AnnotationLANAddress, edge.TaintUnschedulable,
+		nodepool.AnnotationAttributes, nodepool.AnnotationTaints, nodepool.AnnotationPrevious,
+	} {
+		attributes := map[string]string{key: "x"}
+		for what, spec := range map[string]v1beta2.NodePoolSpec{
+			"label": {Labels: attributes}, "annotation": {Annotations: attributes},
+			"taint": {Taints: []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}},
+		} {
+			pool := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "reserved"}, Spec: spec}
+			wanted := nodepool.WantedBy(pool)
+			err := c.Create(t.Context(), pool, client.DryRunAll)
+			if len(wanted.Labels)+len(wanted.Annotations)+len(wanted.Taints) > 0 {
+				mustAccept(t, what+" "+key, err)
+			} else {
+				mustRefuse(t, what+" "+key, err, key, "set it on the nodes")
+			}
+		}
+	}
+}
+
+// TestANodePoolOfBefore: one that has what is refused now can still be written, but gets no more of it.
+func TestANodePoolOfBefore(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	pool := &v1beta2.NodePool{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: unreadablePool}, pool); err != nil {
+		t.Fatal(err)
+	}
+	pool.Spec.Labels["site"] = "x"
+	mustAccept(t, "another label", c.Update(t.Context(), pool, client.DryRunAll))
+	pool.Spec.Annotations = map[string]string{corev1.LabelHostname: "x"}
+	mustRefuse(t, "another of these", c.Update(t.Context(), pool, client.DryRunAll), corev1.LabelHostname)
+}
+
+// TestNodePoolsWithinThePolicies: coordinator-controller gives a node what its NodePool wants, and takes off what one has given
+// before, also what is Kubernetes' own. What others have put there stays.
+func TestNodePoolsWithinThePolicies(t *testing.T) {
+	cfg := policed(t)
+	c := cloudtest.Client(t, cfg)
+	gave := func(key string) string { return fmt.Sprintf(`[{"key":%q,"effect":"NoSchedule"}]`, key) }
+	const ours, theirs, former = "kubernetes.io/ours", "node-role.kubernetes.io/control-plane", "kubernetes.io/former"
+	n := node("led-1", "led", map[string]string{
+		nodepool.AnnotationTaints: gave(ours), nodepool.AnnotationPrevious: fmt.Sprintf(`{"labels":{%q:"x"}}`, former),
+	})
+	n.Labels[former] = "x"
+	n.Spec.Taints = []corev1.Taint{
+		{Key: ours, Effect: corev1.TaintEffectNoSchedule}, {Key: theirs, Effect: corev1.TaintEffectNoSchedule},
+	}
+	create(t, c, n)
+	create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "led"}, Spec: v1beta2.NodePoolSpec{
+		Labels: map[string]string{"site": "x", corev1.LabelTopologyZone: "z"}, Annotations: map[string]string{"note": "y"},
+		Taints: []corev1.Taint{{Key: "edge", Effect: corev1.TaintEffectNoSchedule}},
+	}})
+	controller := cloudtest.As(cfg, "system:serviceaccount:kube-system:coordinator-controller", "system:masters")
+	cloudtest.Manager(t, controller, manager.Options{}, func(mgr manager.Manager) error {
+		return nodepool.New(nodepool.Config{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"),
+		}).AddTo(mgr)
+	})
+	cloudtest.Eventually(t, "the node has what its pool wants", func() error {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+			return err
+		}
+		var taints []string
+		for _, taint := range n.Spec.Taints {
+			taints = append(taints, taint.Key)
+		}
+		_, kept := n.Labels[former]
+		if kept || n.Labels["site"] != "x" || n.Labels[corev1.LabelTopologyZone] != "z" || n.Annotations["note"] != "y" ||
+			slices.Contains(taints, ours) || !slices.Contains(taints, theirs) || !slices.Contains(taints, "edge") {
+			return fmt.Errorf("labels %v, annotations %v, taints %v", n.Labels, n.Annotations, taints)
+		}
+		return nil
+	})
 }

@@ -37,7 +37,7 @@ func WantedBy(pool *v1beta2.NodePool) Wanted {
 	}
 	w := Wanted{Labels: maps.Clone(pool.Spec.Labels), Annotations: maps.Clone(pool.Spec.Annotations)}
 	for _, attributes := range []map[string]string{w.Labels, w.Annotations} {
-		maps.DeleteFunc(attributes, func(key, _ string) bool { return reservedAttribute(key) })
+		maps.DeleteFunc(attributes, func(key, _ string) bool { return reserved(key) })
 	}
 	if pool.Spec.HostNetwork || pool.Annotations[LabelHostNetwork] == "true" { // as OpenYurt's older versions have it
 		if w.Labels == nil {
@@ -53,12 +53,6 @@ func WantedBy(pool *v1beta2.NodePool) Wanted {
 	return w
 }
 
-// reserved reports whether another controller owns a taint, so that it would undo our writes and we its.
-func reserved(key string) bool {
-	return key == edge.TaintUnschedulable || strings.HasPrefix(key, "node.kubernetes.io/") ||
-		strings.HasPrefix(key, "node.cloudprovider.kubernetes.io/")
-}
-
 // reservedTaints returns the keys of a pool's taints that are left out.
 func reservedTaints(pool *v1beta2.NodePool) []string {
 	var keys []string
@@ -70,26 +64,30 @@ func reservedTaints(pool *v1beta2.NodePool) []string {
 	return keys
 }
 
-// allowed are the attributes of Kubernetes' own domains that a pool may set, because they state what people know of a site.
+// allowed are the keys of Kubernetes' own domains that a pool may set, because they state what people know of a site.
 // They say where the site is, which role kubectl shows for its nodes, and that the cloud's load balancers can't reach it.
 var allowed = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelNodeExcludeBalancers, "node-role.kubernetes.io/edge",
 }
 
-// reservedAttribute reports whether a pool may not set a label or annotation. The reason is that a person who may write
-// NodePools need not have the right to write Nodes. Attributes of Kubernetes' domains state facts about a node: its name, its
-// role, what must run there, what a controller has found out. Our own attributes state which pool the node is in, and what it
-// has from that pool.
-func reservedAttribute(key string) bool {
-	if slices.Contains([]string{edge.LabelNodePool, AnnotationAttributes, AnnotationTaints}, key) {
+// reserved reports whether a pool may not set a label, an annotation or a taint. The reason is that a person who may write
+// NodePools need not have the right to write Nodes. What is of Kubernetes' domains states facts about a node: its name, its role,
+// what must run there, what a controller has found out. A pool that sets a taint with another value takes it over, and could then
+// remove it. Our own keys state which pool the node is in, where it is on the LAN, and what it has from that pool: what a record
+// of that names is removed. The policy nodepool-values refuses the same keys.
+func reserved(key string) bool {
+	if slices.Contains([]string{
+		edge.LabelNodePool, edge.AnnotationLANAddress, edge.TaintUnschedulable,
+		AnnotationAttributes, AnnotationTaints, AnnotationPrevious,
+	}, key) {
 		return true
 	}
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed || slices.Contains(allowed, key) {
 		return false
 	}
-	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(reserved string) bool {
-		return domain == reserved || strings.HasSuffix(domain, "."+reserved)
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(own string) bool {
+		return domain == own || strings.HasSuffix(domain, "."+own)
 	})
 }
 
@@ -98,7 +96,7 @@ func reservedAttributes(pool *v1beta2.NodePool) []string {
 	var keys []string
 	for _, attributes := range []map[string]string{pool.Spec.Labels, pool.Spec.Annotations} {
 		for key := range attributes {
-			if reservedAttribute(key) && !slices.Contains(keys, key) {
+			if reserved(key) && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}

@@ -90,6 +90,7 @@ func TestWantedBy(t *testing.T) {
 			taint("t", "3", "NoExecute"), taint(edge.TaintUnschedulable, "", "NoSchedule"),
 			taint("node.kubernetes.io/unreachable", "", "NoExecute"),
 			taint("node.cloudprovider.kubernetes.io/uninitialized", "", "NoSchedule"),
+			taint("node-role.kubernetes.io/control-plane", "mine", "NoSchedule"),
 		}
 		s.Taints[0].TimeAdded = &metav1.Time{}
 	}))
@@ -113,7 +114,8 @@ func TestAttributesOfKubernetesItself(t *testing.T) {
 		corev1.LabelHostname: left, corev1.LabelOSStable: left, "node-role.kubernetes.io/control-plane": left,
 		"node-restriction.kubernetes.io/pci": left, edge.LabelExcludeDisruption: left, "k8s.io/x": left,
 		"node.alpha.k8s.io/x": left, "topology.kubernetes.io/other": left,
-		edge.LabelNodePool: left, AnnotationTaints: left, AnnotationAttributes: left,
+		edge.LabelNodePool: left, AnnotationTaints: left, AnnotationAttributes: left, AnnotationPrevious: left,
+		edge.AnnotationLANAddress: left,
 	} {
 		both := map[string]string{key: "x"}
 		pool := &v1beta2.NodePool{Spec: v1beta2.NodePoolSpec{Labels: both, Annotations: both}}

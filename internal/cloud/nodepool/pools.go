@@ -127,8 +127,8 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 		p.said.forget(attributes)
 	} else if p.said.isNew(attributes, fmt.Sprintf("%s/%d", pool.UID, pool.Generation)) {
 		p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
-			"A NodePool may not set Kubernetes' own labels and annotations, or those that say which pool a node is in. %s "+
-				"are left out: remove them from the NodePool, and set them on nodes if you may.", some(keys))
+			"A NodePool may not set Kubernetes' own labels and annotations, or those that say in which pool or where a node is. "+
+				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", some(keys))
 	}
 	switch {
 	case pool.DeletionTimestamp != nil:
@@ -140,7 +140,8 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 	case len(taints) > 0:
 		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
 			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
-				"Other controllers own the taints %s, so they are left out: remove them from the NodePool.", some(taints))
+				"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
+					"from the NodePool.", some(taints))
 		}
 	default:
 		p.said.forget(pool.Name)
