@@ -81,6 +81,26 @@ func (c *cluster) kubectl(args ...string) (string, error) {
 	return string(out), err
 }
 
+// settled waits until the server has made what it makes by itself.
+func (c *cluster) settled() {
+	c.Helper()
+	for _, name := range []string{"kube-system", "kube-public", "kube-node-lease"} { // made after the server is ready
+		cloudtest.Eventually(c.T, "the namespace "+name, func() error {
+			ns := &unstructured.Unstructured{}
+			ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+			return c.client.Get(c.Context(), client.ObjectKey{Name: name}, ns)
+		})
+	}
+	cloudtest.Eventually(c.T, "the API server's own Service", func() error { // made later still
+		for _, name := range []string{"services default/kubernetes", "endpoints default/kubernetes"} {
+			if _, there := c.objects()[name]; !there {
+				return errors.New(name + " is not there")
+			}
+		}
+		return nil
+	})
+}
+
 // passing are the kinds of which a server makes and removes objects by itself, or that are none.
 var passing = []string{"events", "leases", "componentstatuses"}
 
@@ -212,21 +232,7 @@ func tests(c *cluster) {
 // Helm itself installs, upgrades and uninstalls the chart, as docs/install.md says.
 func TestHelm(t *testing.T) {
 	c := newCluster(t)
-	for _, name := range []string{"kube-system", "kube-public", "kube-node-lease"} { // made after the server is ready
-		cloudtest.Eventually(t, "the namespace "+name, func() error {
-			ns := &unstructured.Unstructured{}
-			ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
-			return c.client.Get(t.Context(), client.ObjectKey{Name: name}, ns)
-		})
-	}
-	cloudtest.Eventually(t, "the API server's own Service", func() error { // made later still
-		for _, name := range []string{"services default/kubernetes", "endpoints default/kubernetes"} {
-			if _, there := c.objects()[name]; !there {
-				return errors.New(name + " is not there")
-			}
-		}
-		return nil
-	})
+	c.settled()
 	before := c.objects()
 	const registry = "image.registry=registry.example.org/edge"
 	c.helm("install", chart, chart, "--set", registry)
