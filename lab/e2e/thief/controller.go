@@ -16,12 +16,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -124,12 +126,15 @@ func (r robber) secrets() {
 		of   types.PatchType
 		text string
 	}{
-		"a patch of nothing":         {types.MergePatchType, "{}"},
-		"a patch of another type":    {types.StrategicMergePatchType, `{"type":"x"}`},
-		"a copy into the type":       {types.JSONPatchType, `[{"op":"copy","from":"/data/token-secret","path":"/type"}]`},
-		"a copy into the labels":     {types.JSONPatchType, `[{"op":"copy","from":"/data","path":"/metadata/labels"}]`},
-		"a copy into the owners":     {types.JSONPatchType, `[{"op":"copy","from":"/data","path":"/metadata/ownerReferences"}]`},
-		"a move":                     {types.JSONPatchType, `[{"op":"move","from":"/data/token-secret","path":"/type"}]`},
+		"a patch of nothing":      {types.MergePatchType, "{}"},
+		"a patch of another type": {types.StrategicMergePatchType, `{"type":"x"}`},
+		"a copy into the type":    {types.JSONPatchType, `[{"op":"copy","from":"/data/token-secret","path":"/type"}]`},
+		"a copy into the labels":  {types.JSONPatchType, `[{"op":"copy","from":"/data","path":"/metadata/labels"}]`},
+		"a copy into the owners":  {types.JSONPatchType, `[{"op":"copy","from":"/data","path":"/metadata/ownerReferences"}]`},
+		"a move":                  {types.JSONPatchType, `[{"op":"move","from":"/data/token-secret","path":"/type"}]`},
+		"a move into what is removed": {
+			types.JSONPatchType, `[{"op":"remove","path":"/type"},{"op":"move","from":"/data/token-secret","path":"/type"}]`,
+		},
 		"an apply of another's type": {types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"Secret","type":"x"}`},
 	} {
 		_, err = system.Patch(r.Ctx, bootstrap, patch.of, []byte(patch.text),
@@ -147,6 +152,10 @@ func (r robber) secrets() {
 		},
 	}, metav1.CreateOptions{})
 	refused(r.T, "a Secret that Kubernetes writes a ServiceAccount's token into", err, "token of a ServiceAccount")
+	_, err = system.Create(r.Ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Name: edge.PoolName("p8").CoordinatorSecret(), Labels: map[string]string{"owner": "helm", "name": "yurt-coordinator"},
+	}}, metav1.CreateOptions{})
+	refused(r.T, "a Secret that Helm takes for a release of its own", err, "only labels and annotations")
 	_, err = r.CoreV1().ServiceAccounts(edge.NamespaceSystem).CreateToken(r.Ctx, powerful, &authenticationv1.TokenRequest{},
 		metav1.CreateOptions{})
 	refused(r.T, "a ServiceAccount's token", err, "cannot create resource")
@@ -189,6 +198,10 @@ func (r robber) rights() {
 		ObjectMeta: metav1.ObjectMeta{Name: "thief"},
 	}, metav1.CreateOptions{})
 	refused(r.T, "a ConfigMap of another name", err, "may touch only")
+	_, err = r.CoordinationV1().Leases(edge.NamespaceSystem).Create(r.Ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "thief"},
+	}, metav1.CreateOptions{})
+	refused(r.T, "another's leader election", err, "of its own leader election")
 	_, err = r.CoreV1().Services(edge.NamespaceSystem).Create(r.Ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "thief"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}, ExternalIPs: []string{"192.0.2.1"}},
@@ -253,19 +266,79 @@ func (r robber) workloads() {
 		p.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	})
 	try("on the cloud's node", system, "on nodes of a pool", func(p *corev1.PodSpec) { p.NodeSelector = nil })
+	for what, harm := range harms {
+		try(what, system, harm.ofDeployments, harm.do)
+	}
 	try("in another namespace", metav1.NamespaceDefault, "cannot create resource", func(*corev1.PodSpec) {})
 	take := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"serviceAccountName":%q}}}}`, powerful)
 	_, err = r.AppsV1().Deployments(system).Patch(r.Ctx, controllerAccount, types.MergePatchType, take, metav1.PatchOptions{})
 	refused(r.T, "its own Deployment, as another ServiceAccount", err, "belong to a YurtAppSet")
+	pods := r.CoreV1().Pods(system)
 	for name, why := range map[string]string{"coredns": "names begin with", "yurthub-upgrade-p1-n1": "directories for upgrades",
 		"yurtappset-pull-p1-n1": "directories for upgrades"} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 			NodeName: r.Pool.Follower(), Containers: genuine.Spec.Containers[:1], Volumes: []corev1.Volume{hostPath},
 		}}
 		p.Spec.Containers[0].VolumeMounts = nil
-		_, err = r.CoreV1().Pods(system).Create(r.Ctx, p, metav1.CreateOptions{DryRun: []string{"All"}})
+		_, err = pods.Create(r.Ctx, p, metav1.CreateOptions{DryRun: []string{"All"}})
 		refused(r.T, "a Pod that is called "+name+", with a hostPath", err, why)
 	}
+	for what, harm := range harms {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "yurthub-pull-p1-n1"}, Spec: pulls(genuine.Spec.Containers[0].Image)}
+		_, err = pods.Create(r.Ctx, p, metav1.CreateOptions{DryRun: []string{"All"}})
+		r.Must(err)
+		harm.do(&p.Spec)
+		_, err = pods.Create(r.Ctx, p, metav1.CreateOptions{DryRun: []string{"All"}})
+		refused(r.T, "a Pod "+what, err, harm.ofPods)
+	}
+}
+
+// pulls is a Pod that pulls an image, as the controller makes it.
+func pulls(image string) corev1.PodSpec {
+	return corev1.PodSpec{
+		NodeSelector: map[string]string{edge.LabelNodePool: "p1"}, RestartPolicy: corev1.RestartPolicyNever,
+		AutomountServiceAccountToken: ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser), RunAsGroup: ptr.To[int64](edge.UpgradeUser),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{Name: "c", Image: image, SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}}},
+	}
+}
+
+// harms are what neither a coordinator nor a Pod that pulls an image may do, and what the refusal of each says.
+var harms = map[string]struct {
+	do                    func(*corev1.PodSpec)
+	ofDeployments, ofPods string
+}{
+	"with another's Secret for pulling images, which its node could read": {func(p *corev1.PodSpec) {
+		p.ImagePullSecrets = append(p.ImagePullSecrets, corev1.LocalObjectReference{Name: "bootstrap-token-abcdef"})
+	}, "image.pullSecrets", "image.pullSecrets"},
+	"with another image": {func(p *corev1.PodSpec) { p.Containers[0].Image = "evil:v1" }, "image.mirrors", "image.mirrors"},
+	"on any node": {
+		func(p *corev1.PodSpec) { p.NodeName = "cloud" }, "on nodes of a pool", "on nodes of a pool",
+	},
+	"with a port of the node": {func(p *corev1.PodSpec) {
+		p.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 53, HostPort: 53}}
+	}, "of the node's ports only", "no ports of the node"},
+	"with a probe of another host": {func(p *corev1.PodSpec) {
+		p.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(2381)},
+		}}
+	}, "of probes only those of a coordinator", "no probes and no hooks"},
+	"with a hook": {func(p *corev1.PodSpec) {
+		p.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
+		}}
+	}, "no hooks", "no probes and no hooks"},
+	"in root's group": {
+		func(p *corev1.PodSpec) { p.SecurityContext.RunAsGroup = ptr.To[int64](0) }, "not root's", "only as group 65532",
+	},
+	"with any system call": {func(p *corev1.PodSpec) {
+		p.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+	}, "profiles of seccomp", "profiles of seccomp"},
 }
 
 // nodes tries to change Nodes and Pods.
@@ -279,6 +352,11 @@ func (r robber) nodes() {
 		"a role":       {`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "", "Kubernetes' own"},
 		"another address": {
 			`{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.9"}]}}`, "status", "only the conditions",
+		},
+		"a volume less in use": {`{"status":{"volumesInUse":["x"]}}`, "status", "only the conditions"},
+		"a record by which a label of Kubernetes' own goes": {
+			`{"metadata":{"annotations":{"apps.openyurt.io/nodepool-attributes":"{\"labels\":[\"kubernetes.io/os\"]}"}}}`, "",
+			"may not record",
 		},
 	} {
 		_, err := r.CoreV1().Nodes().Patch(r.Ctx, node, types.MergePatchType, []byte(try.patch), metav1.PatchOptions{},
@@ -376,7 +454,7 @@ func approved(r *certificatesv1.CertificateSigningRequest) *certificatesv1.Certi
 func denials(t *kit.T) map[string]float64 {
 	counts := map[string]float64{
 		"controller-rights.openyurt.io": 0, "controller-workloads.openyurt.io": 0, "controller-nodes.openyurt.io": 0,
-		"controller-upgraders.openyurt.io": 0, "approver-rights.openyurt.io": 0,
+		"controller-upgraders.openyurt.io": 0, "controller-images.openyurt.io": 0, "approver-rights.openyurt.io": 0,
 	}
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()

@@ -79,6 +79,7 @@ func stolenNode(t *kit.T) {
 		t.Fail("its own Lease, which it may read: %v: %s", err, out)
 	}
 	const status = `{"status":{"phase":"Failed"}}`
+	held := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True"}]}}`, edge.ConditionEvictionsHeld)
 	inShop := func(args ...string) []string { return append([]string{"-n", workspace}, args...) }
 	refusedBy(inCloudAs,
 		append(lease, victim), append(lease, theirs), append(lease, edge.PoolName("p1").ReportLease(0)),
@@ -96,6 +97,8 @@ func stolenNode(t *kit.T) {
 		[]string{"label", "--overwrite", "node", stolen, edge.LabelNodePool + "=p2"},
 		[]string{"label", "node", stolen, "node-restriction.kubernetes.io/x=y"},
 		[]string{"label", "node", stolen, "node-role.kubernetes.io/control-plane="},
+		[]string{"annotate", "node", stolen, edge.AnnotationAutonomy + "=" + edge.AutonomyOn},
+		[]string{"patch", "node", stolen, "--subresource=status", "-p", held},
 		[]string{"taint", "node", victim, "x=y:NoExecute"}, []string{"delete", "node", victim},
 		[]string{"get", "nodes", "--as=" + edge.NodeName(victim).User()},
 		[]string{"get", "pods", "--as=system:serviceaccount:" + edge.NamespaceSystem + ":coordinator-controller"},
