@@ -35,7 +35,7 @@ func TestANodeKeepsNoPodsByItsOwnWord(t *testing.T) {
 		n := withConditions(t, admin, "own-word-"+name, condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady"))
 		self := cloudtest.Client(t, cloudtest.As(cfg, edge.NodeName(n.Name).User(), "system:nodes", "system:masters"))
 		err := self.Status().Patch(t.Context(), n, client.RawPatch(types.StrategicMergePatchType, []byte(says)))
-		mustRefuse(t, name, err, "node "+n.Name+" can not say")
+		mustRefuse(t, name, err, "only coordinator-controller says this of node "+n.Name)
 		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +57,11 @@ func TestANodeKeepsNoPodsByItsOwnWord(t *testing.T) {
 func TestNodeStatus(t *testing.T) {
 	cfg := policed(t)
 	admin := cloudtest.Client(t, cfg)
-	const name, refusal = "status-1", "node status-1 can not say"
+	const name, refusal, ours = "status-1", "node status-1 can not say", "only coordinator-controller says this of node status-1"
 	create(t, admin, node(name, "", nil))
 	as := func(user string) client.Client { return cloudtest.Client(t, cloudtest.As(cfg, user, "system:masters")) }
 	self, controller := as(edge.NodeName(name).User()), as("system:serviceaccount:kube-system:coordinator-controller")
+	plugin := as("system:serviceaccount:kube-flannel:flannel") // whose token each node has
 	patch := func(c client.Client, status bool, content string) error {
 		p := client.RawPatch(types.StrategicMergePatchType, []byte(content))
 		if status {
@@ -80,20 +81,23 @@ func TestNodeStatus(t *testing.T) {
 		mustRefuse(t, what, patch(self, false, content), refusal)
 		mustRefuse(t, what+", by its status", patch(self, true, content), refusal)
 		mustAccept(t, what+", by an administrator", patch(admin, false, content))
+		mustAccept(t, what+", by an administrator's program", patch(plugin, false, content))
 	}
 	for kind, reason := range map[corev1.NodeConditionType]string{
 		edge.ConditionCloudLinkDown: "x", edge.ConditionEvictionsHeld: "x", edge.ConditionPodsKept: "x",
 		corev1.NodeReady: edge.ReasonCloudLinkDown,
 	} {
 		what := "condition " + string(kind)
-		mustRefuse(t, what, patch(self, true, conditionPatch(kind, "Unknown", reason)), refusal)
+		mustRefuse(t, what, patch(self, true, conditionPatch(kind, "Unknown", reason)), ours)
+		mustRefuse(t, what+", by a network plugin", patch(plugin, true, conditionPatch(kind, "Unknown", reason)), ours)
 		mustAccept(t, what+", by the controller", patch(controller, true, conditionPatch(kind, "Unknown", reason)))
-		mustRefuse(t, "another "+what, patch(self, true, conditionPatch(kind, "True", edge.ReasonCloudLinkDown)), refusal)
+		mustRefuse(t, "another "+what, patch(self, true, conditionPatch(kind, "True", edge.ReasonCloudLinkDown)), ours)
 		if kind != corev1.NodeReady { // kubelet writes that one anyway
 			gone := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"$patch":"delete"}]}}`, kind)
-			mustRefuse(t, "no "+what, patch(self, true, gone), refusal)
+			mustRefuse(t, "no "+what, patch(self, true, gone), ours)
 		}
 	}
+	mustAccept(t, "a plugin's own condition", patch(plugin, true, conditionPatch(corev1.NodeNetworkUnavailable, "False", "x")))
 
 	n := &corev1.Node{}
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, n); err != nil {
@@ -110,7 +114,7 @@ func TestNodeStatus(t *testing.T) {
 	registers := node("status-2", "", nil)
 	mustAccept(t, "a node that registers", self.Create(t.Context(), registers, client.DryRunAll))
 	registers.Status.Conditions = []corev1.NodeCondition{condition(edge.ConditionEvictionsHeld, corev1.ConditionTrue, "x")}
-	mustRefuse(t, "one that is held", self.Create(t.Context(), registers, client.DryRunAll), "node status-2 can not say")
+	mustRefuse(t, "one that is held", self.Create(t.Context(), registers, client.DryRunAll), "says this of node status-2")
 	registers = node("status-2", "", map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn})
 	mustRefuse(t, "one with autonomy", self.Create(t.Context(), registers, client.DryRunAll), "node status-2 can not say")
 	mustAccept(t, "an administrator's", admin.Create(t.Context(), registers, client.DryRunAll))
