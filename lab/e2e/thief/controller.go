@@ -151,7 +151,7 @@ func (r robber) secrets() {
 			Name: edge.PoolName("p8").CoordinatorSecret(), Annotations: map[string]string{corev1.ServiceAccountNameKey: powerful},
 		},
 	}, metav1.CreateOptions{})
-	refused(r.T, "a Secret that Kubernetes writes a ServiceAccount's token into", err, "token of a ServiceAccount")
+	refused(r.T, "a Secret that Kubernetes writes a ServiceAccount's token into", err, corev1.ServiceAccountNameKey)
 	_, err = system.Create(r.Ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Name: edge.PoolName("p8").CoordinatorSecret(), Labels: map[string]string{"owner": "helm", "name": "yurt-coordinator"},
 	}}, metav1.CreateOptions{})
