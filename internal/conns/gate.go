@@ -21,7 +21,7 @@ const (
 	Unknown       Reason = "unknown"        // the client shows one that TLS.VerifyConnection refuses
 	Slow          Reason = "slow"           // its handshake took too long, or had to give way to newer ones
 	Broken        Reason = "broken"         // the client went away, or speaks something else
-	TooMany       Reason = "too-many"       // its address has too many connections
+	TooMany       Reason = "too-many"       // its address has too many connections, or too many that are unproved
 )
 
 // Reasons are all of them.
@@ -41,6 +41,9 @@ type GateConfig struct {
 	// All bounds the accepted connections from all addresses. A new connection beyond the bound closes the oldest connection of
 	// the address that has the most. 0 means that only PerSource bounds them.
 	All int
+	// Unproved bounds the accepted connections from one address whose client has not authenticated yet: each is a Newcomer until
+	// its Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers.
+	Unproved int
 	// Refused is called for each refused connection. It must not block. nil means that nothing is called.
 	Refused func(from netip.AddrPort, why Reason, err error)
 	// Aside, if not nil, takes over connections by the server name that they ask for, before anything is answered.
@@ -53,6 +56,7 @@ type Gate struct {
 	cfg      GateConfig
 	let      *tally[netip.Addr]
 	aside    *tally[netip.Addr]
+	unproved *tally[netip.Addr]
 	hear     time.Duration // is hearFor but in tests
 	accepted chan accepted
 	start    sync.Once
@@ -86,6 +90,10 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 	g := &Gate{
 		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), hear: hearFor,
 		accepted: make(chan accepted), closed: closed, end: end, waiting: list.New(),
+	}
+	if c.Unproved > 0 {
+		g.unproved = newTally[netip.Addr](c.Unproved, 0)
+		g.unproved.yields = true
 	}
 	if c.Aside != nil {
 		g.cfg.TLS, g.aside = c.Aside.heeding(c.TLS), newTally[netip.Addr](c.Aside.PerSource, c.Aside.All)
@@ -145,9 +153,14 @@ func (g *Gate) run() {
 func (g *Gate) admit(h *handshake) {
 	raw := &conn{Conn: h.conn, leave: func() {}}
 	var over net.Conn = raw
+	var newcomer *Newcomer
+	if g.unproved != nil {
+		newcomer = &Newcomer{conn: conn{Conn: raw, leave: func() {}}}
+		over = newcomer
+	}
 	var first *hello
 	if g.cfg.Aside != nil {
-		first = &hello{Conn: raw}
+		first = &hello{Conn: over}
 		over = first
 	}
 	secure := tls.Server(over, g.cfg.TLS)
@@ -171,20 +184,23 @@ func (g *Gate) admit(h *handshake) {
 		g.reportRefusal(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
-	leave, ok := g.place(g.let, h)
+	leave, ok := g.place(g.let, h, errCrowded)
 	if !ok {
 		return
 	}
 	raw.leave = leave
+	if newcomer != nil {
+		newcomer.leave, _ = g.place(g.unproved, h, errUnproved) // it yields
+	}
 	select {
 	case g.accepted <- accepted{conn: secure}:
 	case <-g.closed.Done():
-		_ = raw.Close()
+		_ = over.Close()
 	}
 }
 
-// place takes a place for a connection, or closes it.
-func (g *Gate) place(among *tally[netip.Addr], h *handshake) (leave func(), ok bool) {
+// place takes a place for a connection, or closes it. crowd is why another one gives way to it.
+func (g *Gate) place(among *tally[netip.Addr], h *handshake, crowd error) (leave func(), ok bool) {
 	leave, crowded, ok := among.enter(h.source, h.conn)
 	if !ok {
 		_ = h.conn.Close()
@@ -193,7 +209,7 @@ func (g *Gate) place(among *tally[netip.Addr], h *handshake) (leave func(), ok b
 	}
 	if crowded != nil {
 		_ = crowded.Close()
-		g.reportRefusal(crowded, TooMany, errCrowded)
+		g.reportRefusal(crowded, TooMany, crowd)
 	}
 	return leave, true
 }
@@ -216,6 +232,8 @@ var (
 	errGaveWay = errors.New("too many handshakes were under way, of which this was the oldest")
 	errTooMany = errors.New("its address has too many connections")
 	errCrowded = errors.New("too many connections were open, and of all addresses this one had the most")
+	// errUnproved is the reason of a connection that has made no request that was allowed.
+	errUnproved = errors.New("too many connections of its address had made no request that a member may make")
 )
 
 func reasonOf(err error) Reason {

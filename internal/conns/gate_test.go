@@ -45,6 +45,7 @@ type gated struct {
 	mu   sync.Mutex
 	why  map[Reason]int
 	from []netip.AddrPort
+	in   []net.Conn // were let in, in this order
 }
 
 func newGated(t *testing.T, set func(*GateConfig)) *gated {
@@ -81,8 +82,6 @@ func newGated(t *testing.T, set func(*GateConfig)) *gated {
 	g.Gate = NewGate(inner, c)
 	g.hear = patient // a machine that is busy may be late with the client's request
 	ended := make(chan struct{})
-	var mu sync.Mutex
-	var in []net.Conn
 	go func() {
 		defer close(ended)
 		for {
@@ -93,10 +92,10 @@ func newGated(t *testing.T, set func(*GateConfig)) *gated {
 			if _, ok := c.(*tls.Conn); !ok {
 				t.Errorf("%T was accepted", c)
 			}
+			g.mu.Lock()
+			g.in = append(g.in, c)
+			g.mu.Unlock()
 			_, _ = io.WriteString(c, "h")
-			mu.Lock()
-			in = append(in, c)
-			mu.Unlock()
 			go func() { // until the client leaves
 				_, _ = io.Copy(io.Discard, c)
 				_, _ = c.Close(), c.Close() // twice gives one place back
@@ -106,7 +105,7 @@ func newGated(t *testing.T, set func(*GateConfig)) *gated {
 	t.Cleanup(func() {
 		_ = g.Close()
 		<-ended
-		for _, c := range in {
+		for _, c := range g.in {
 			_ = c.Close()
 		}
 	})
@@ -254,6 +253,51 @@ func TestAGateBoundsWhomItLetIn(t *testing.T) {
 		} else if time.Now().After(deadline) {
 			t.Fatalf("a place that was given back was not taken: %v", err)
 		}
+	}
+}
+
+// TestWhoProvesNothingGivesWay to newer connections of the same address. Who has proved itself stays, and so do other addresses.
+func TestWhoProvesNothingGivesWay(t *testing.T) {
+	for name, aside := range map[string]*Aside{
+		"alone":     nil,
+		"and aside": {Takes: func(string) bool { return false }, PerSource: 1, All: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGated(t, func(c *GateConfig) { c.Unproved, c.Aside = 2, aside })
+			friend := selfMade(t, "friend")
+			enter := func(from string) (client net.Conn, server *Newcomer) {
+				t.Helper()
+				client, err := g.greeted(from, friend)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				server = NewcomerOf(WithNewcomer(t.Context(), g.in[len(g.in)-1]))
+				if server == nil || server.Proved() {
+					t.Fatalf("it comes in as %+v", server)
+				}
+				return client, server
+			}
+			proved, server := enter("127.0.0.1")
+			server.Prove()
+			other, _ := enter("127.0.0.2")
+			first, _ := enter("127.0.0.1")
+			second, _ := enter("127.0.0.1")
+			if g.count(TooMany) != 0 {
+				t.Fatalf("%d gave way among two", g.count(TooMany))
+			}
+			third, _ := enter("127.0.0.1")
+			g.comes(TooMany, 1)
+			if !closed(t, first.(*tls.Conn).NetConn()) {
+				t.Error("the oldest is still open")
+			}
+			for who, c := range map[string]net.Conn{"proved": proved, "other": other, "second": second, "third": third} {
+				if err := isOpen(t, c.(*tls.Conn).NetConn()); err != nil {
+					t.Errorf("%s was closed: %v", who, err)
+				}
+			}
+		})
 	}
 }
 

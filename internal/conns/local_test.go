@@ -2,10 +2,12 @@ package conns
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 )
@@ -114,27 +116,100 @@ func TestOwnerOf(t *testing.T) {
 		from, to := netip.MustParseAddrPort(remote.String()), netip.MustParseAddrPort(local.String())
 		elsewhere := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), from.Port())
 		me := strconv.Itoa(os.Geteuid())
-		for how, ask := range map[string]func(from, to netip.AddrPort) (string, error){
+		for how, ask := range map[string]func(from, to netip.AddrPort) (socket, error){
 			"asked": diagnosed, "listed": listed,
-			"either": func(from, to netip.AddrPort) (string, error) {
-				return OwnerOf(net.TCPAddrFromAddrPort(to), net.TCPAddrFromAddrPort(from))
+			"either": func(from, to netip.AddrPort) (socket, error) {
+				owner, err := OwnerOf(net.TCPAddrFromAddrPort(to), net.TCPAddrFromAddrPort(from))
+				return socket{uid: owner}, err
 			},
 		} {
-			if owner, err := ask(from, to); err != nil || owner != me {
-				t.Errorf("%s, %s: made by %q, %v", at, how, owner, err)
+			if of, err := ask(from, to); err != nil || of.uid != me {
+				t.Errorf("%s, %s: made by %+v, %v", at, how, of, err)
 			}
-			if owner, err := ask(elsewhere, to); !errors.Is(err, errNoSocket) {
-				t.Errorf("%s, %s: from the same port of another address: made by %q, %v", at, how, owner, err)
+			if of, err := ask(elsewhere, to); !errors.Is(err, errNoSocket) {
+				t.Errorf("%s, %s: from the same port of another address: made by %+v, %v", at, how, of, err)
 			}
-			if owner, err := ask(to, netip.AddrPortFrom(from.Addr(), 1)); !errors.Is(err, errNoSocket) {
-				t.Errorf("%s, %s: a listener makes a connection: %q, %v", at, how, owner, err)
+			if of, err := ask(to, netip.AddrPortFrom(from.Addr(), 1)); !errors.Is(err, errNoSocket) {
+				t.Errorf("%s, %s: a listener makes a connection: %+v, %v", at, how, of, err)
 			}
 		}
-		_ = client
+		inode, err := os.Readlink(fmt.Sprintf("%s/%d", ownFiles, fdOf(t, client)))
+		for how, ask := range map[string]func(from, to netip.AddrPort) (socket, error){"asked": diagnosed, "listed": listed} {
+			if of, wrong := ask(from, to); wrong != nil || err != nil || inode != "socket:["+of.inode+"]" {
+				t.Errorf("%s, %s: it is %+v, %v; want %s, %v", at, how, of, wrong, inode, err)
+			}
+		}
 	}
 }
 
-func TestOwnerIn(t *testing.T) {
+// fdOf returns the number of a connection's file.
+func fdOf(t *testing.T, c net.Conn) (number uintptr) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { number = fd })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+// connectTo names where TestConnects connects to, in the environment.
+const connectTo = "CONNS_CONNECT_TO"
+
+// TestOwn: only a connection that this process has made is its own, and not that of another process of the same user.
+func TestOwn(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accept := func() net.Conn {
+		t.Helper()
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	client := dial(t, "", l.Addr().String())
+	if c := accept(); !isOwn(c) {
+		t.Errorf("%s is not its own", client.LocalAddr())
+	}
+	other := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConnects$")
+	other.Env = append(os.Environ(), connectTo+"="+l.Addr().String())
+	keep, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := accept()
+	if owner, err := OwnerOf(c.LocalAddr(), c.RemoteAddr()); err != nil || owner != strconv.Itoa(os.Geteuid()) {
+		t.Errorf("the other process is of the user %q, %v", owner, err)
+	}
+	if isOwn(c) {
+		t.Error("another process' connection counts as its own")
+	}
+	if err := errors.Join(keep.Close(), other.Wait()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConnects is the other process of TestOwn: it keeps a connection until its input ends.
+func TestConnects(t *testing.T) {
+	at := os.Getenv(connectTo)
+	if at == "" {
+		t.Skip("TestOwn runs it")
+	}
+	dial(t, "", at)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func TestSocketIn(t *testing.T) {
 	if words([]byte{1, 0, 0, 0}) != "00000001" {
 		t.Skip("the list below is of a little-endian machine")
 	}
@@ -156,9 +231,9 @@ func TestOwnerIn(t *testing.T) {
 		{"[::1]:59588", "[::1]:10261", "8"},
 		{"[::2]:59588", "[::1]:10261", ""},
 	} {
-		got, found := ownerIn([]byte(list), netip.MustParseAddrPort(tt.from), netip.MustParseAddrPort(tt.to))
-		if got != tt.want || found != (tt.want != "") {
-			t.Errorf("%s to %s: %q, want %q", tt.from, tt.to, got, tt.want)
+		got, found := socketIn([]byte(list), netip.MustParseAddrPort(tt.from), netip.MustParseAddrPort(tt.to))
+		if got.uid != tt.want || found != (tt.want != "") || found == (got.inode == "") {
+			t.Errorf("%s to %s: %+v, want the user %q", tt.from, tt.to, got, tt.want)
 		}
 	}
 }

@@ -57,10 +57,10 @@ func (n *Newcomers) Accept() (net.Conn, error) {
 	return made, nil
 }
 
-// Newcomer is a connection that Newcomers has accepted.
+// Newcomer is a connection that Newcomers has accepted, or a Gate with a bound for those.
 type Newcomer struct {
 	conn
-	// Owner is the UID of the process that has made the connection; empty if unknown.
+	// Owner is the UID of the process that has made the connection; empty if unknown, or if a Gate has accepted it.
 	Owner  string
 	proved atomic.Bool
 }
@@ -82,13 +82,16 @@ func WithNewcomer(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
+	if first, ok := c.(*hello); ok {
+		c = first.Conn
+	}
 	if made, ok := c.(*Newcomer); ok {
 		return context.WithValue(ctx, newcomerKey{}, made)
 	}
 	return ctx
 }
 
-// NewcomerOf returns the connection of a request; nil if Newcomers has not accepted it.
+// NewcomerOf returns the connection of a request; nil if it has never been a newcomer.
 func NewcomerOf(ctx context.Context) *Newcomer {
 	made, _ := ctx.Value(newcomerKey{}).(*Newcomer)
 	return made

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,20 +21,45 @@ import (
 var errNoSocket = errors.New("this host has no such connection")
 
 // OwnerOf returns the UID of the process that has made a connection on this host. local and remote are the two ends as the
-// server sees them. It asks the kernel for this one socket. If the kernel does not allow that, it reads the list of all
-// sockets, which takes some milliseconds.
+// server sees them.
 func OwnerOf(local, remote net.Addr) (string, error) {
+	s, err := socketOf(local, remote)
+	return s.uid, err
+}
+
+// isOwn reports whether this process itself has made a connection on this host: the connection's other end is among its files.
+func isOwn(c net.Conn) bool {
+	s, err := socketOf(c.LocalAddr(), c.RemoteAddr())
+	if err != nil || s.uid != strconv.Itoa(os.Geteuid()) {
+		return false
+	}
+	files, err := os.ReadDir(ownFiles)
+	return err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		to, err := os.Readlink(filepath.Join(ownFiles, f.Name()))
+		return err == nil && to == "socket:["+s.inode+"]"
+	})
+}
+
+// ownFiles lists what this process has open: proc_pid_fd(5).
+const ownFiles = "/proc/self/fd"
+
+// socket is one end of a connection as the kernel knows it.
+type socket struct{ uid, inode string }
+
+// socketOf returns the client's end of a connection on this host. It asks the kernel for this one socket. If the kernel does not
+// allow that, it reads the list of all sockets, which takes some milliseconds.
+func socketOf(local, remote net.Addr) (socket, error) {
 	to, err := netip.ParseAddrPort(local.String())
 	if err != nil {
-		return "", fmt.Errorf("the server's end: %w", err)
+		return socket{}, fmt.Errorf("the server's end: %w", err)
 	}
 	from, err := netip.ParseAddrPort(remote.String())
 	if err != nil {
-		return "", fmt.Errorf("the client's end: %w", err)
+		return socket{}, fmt.Errorf("the client's end: %w", err)
 	}
-	owner, err := diagnosed(from, to)
+	found, err := diagnosed(from, to)
 	if err == nil || errors.Is(err, errNoSocket) {
-		return owner, err
+		return found, err
 	}
 	return listed(from, to)
 }
@@ -43,14 +70,15 @@ const (
 	diagRequest  = 56 // struct inet_diag_req_v2
 	diagAnswer   = 72 // struct inet_diag_msg
 	diagUID      = 64 // where the user is in it
+	diagInode    = 68 // where the socket's inode is
 	stateListen  = 10
 )
 
-// diagnosed asks the kernel who has the socket from one address to another.
-func diagnosed(from, to netip.AddrPort) (string, error) {
+// diagnosed asks the kernel for the socket from one address to another.
+func diagnosed(from, to netip.AddrPort) (socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
-		return "", err
+		return socket{}, err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	family := byte(unix.AF_INET6)
@@ -75,38 +103,39 @@ func diagnosed(from, to netip.AddrPort) (string, error) {
 	request = append(request, 0, 0, 0, 0)                                     // on any interface
 	request = append(request, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff) // no cookie
 	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return "", err
+		return socket{}, err
 	}
 	answer := make([]byte, 4<<10)
 	n, _, err := unix.Recvfrom(fd, answer, 0)
 	if err != nil {
-		return "", err
+		return socket{}, err
 	}
 	if n < unix.SizeofNlMsghdr+4 {
-		return "", io.ErrUnexpectedEOF
+		return socket{}, io.ErrUnexpectedEOF
 	}
 	kind, body := binary.NativeEndian.Uint16(answer[4:]), answer[unix.SizeofNlMsghdr:n]
 	if kind == unix.NLMSG_ERROR {
 		code := unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
 		if code == unix.ENOENT {
-			return "", errNoSocket
+			return socket{}, errNoSocket
 		}
-		return "", code
+		return socket{}, code
 	}
 	if kind != diagByFamily || len(body) < diagAnswer {
-		return "", fmt.Errorf("sock_diag: an answer of type %d with %d bytes", kind, len(body))
+		return socket{}, fmt.Errorf("sock_diag: an answer of type %d with %d bytes", kind, len(body))
 	}
 	if body[1] == stateListen {
-		return "", errNoSocket // one that would take a connection to there
+		return socket{}, errNoSocket // one that would take a connection to there
 	}
-	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(body[diagUID:])), 10), nil
+	number := func(at int) string { return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(body[at:])), 10) }
+	return socket{uid: number(diagUID), inode: number(diagInode)}, nil
 }
 
 // maxSockets bounds what is read of the kernel's list of sockets, of some 150 bytes each.
 const maxSockets = 4 << 20
 
-// listed reads who has the socket in the kernel's list.
-func listed(from, to netip.AddrPort) (string, error) {
+// listed reads the socket in the kernel's list.
+func listed(from, to netip.AddrPort) (socket, error) {
 	for _, name := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(name)
 		if err != nil {
@@ -115,24 +144,24 @@ func listed(from, to netip.AddrPort) (string, error) {
 		content, err := io.ReadAll(io.LimitReader(f, maxSockets))
 		_ = f.Close()
 		if err != nil {
-			return "", err
+			return socket{}, err
 		}
-		if owner, found := ownerIn(content, from, to); found {
-			return owner, nil
+		if s, found := socketIn(content, from, to); found {
+			return s, nil
 		}
 	}
-	return "", errNoSocket
+	return socket{}, errNoSocket
 }
 
-// ownerIn returns the user of the socket at one end of a connection in the kernel's list (proc_pid_net(5)).
-func ownerIn(content []byte, from, to netip.AddrPort) (owner string, found bool) {
+// socketIn returns the socket at one end of a connection in the kernel's list (proc_pid_net(5)).
+func socketIn(content []byte, from, to netip.AddrPort) (s socket, found bool) {
 	for line := range bytes.Lines(content) {
 		fields := strings.Fields(string(line))
-		if len(fields) > 7 && isEnd(fields[1], from) && isEnd(fields[2], to) {
-			return fields[7], true
+		if len(fields) > 9 && isEnd(fields[1], from) && isEnd(fields[2], to) {
+			return socket{uid: fields[7], inode: fields[9]}, true
 		}
 	}
-	return "", false
+	return socket{}, false
 }
 
 // isEnd reports whether an end of a socket in the kernel's list is this one. An IPv4 connection may be on the list for IPv6.

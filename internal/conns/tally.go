@@ -8,8 +8,9 @@ import (
 
 // tally knows the connections of each source: an address, or a user of this host.
 type tally[S comparable] struct {
-	most int // of one source
-	all  int // of all; 0 means any number
+	most   int  // of one source
+	all    int  // of all; 0 means any number
+	yields bool // the oldest connection of a source that has most gives way to the next
 
 	mu    sync.Mutex
 	open  map[S]*list.List // of net.Conn, the oldest first; without empty ones
@@ -20,20 +21,19 @@ func newTally[S comparable](most, all int) *tally[S] {
 	return &tally[S]{most: most, all: all, open: map[S]*list.List{}}
 }
 
-// enter adds a connection, or returns false if its source already has t.most. If all sources together have too many, crowded is
-// the oldest connection of the source with the most. crowded has lost its place, and the caller must close it. Whoever closes
-// the added connection calls leave, once or more.
+// enter adds a connection, or returns false if its source already has t.most and does not yield. crowded is the connection that
+// gives way: the oldest of its own source, or, if all sources together have too many, the oldest of the source with the most.
+// crowded has lost its place, and the caller must close it. Whoever closes the added connection calls leave, once or more.
 func (t *tally[S]) enter(source S, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if own := t.open[source]; own != nil && own.Len() >= t.most {
+	switch own := t.open[source]; {
+	case own != nil && own.Len() >= t.most && !t.yields:
 		return nil, nil, false
-	}
-	if t.all > 0 && t.total >= t.all {
-		from := t.largestLocked()
-		oldest := t.open[from].Front()
-		crowded, _ = oldest.Value.(net.Conn)
-		t.removeLocked(from, oldest)
+	case own != nil && own.Len() >= t.most:
+		crowded = t.crowdOutLocked(source)
+	case t.all > 0 && t.total >= t.all:
+		crowded = t.crowdOutLocked(t.largestLocked())
 	}
 	if t.open[source] == nil {
 		t.open[source] = list.New()
@@ -45,6 +45,14 @@ func (t *tally[S]) enter(source S, c net.Conn) (leave func(), crowded net.Conn, 
 		defer t.mu.Unlock()
 		t.removeLocked(source, place)
 	}), crowded, true
+}
+
+// crowdOutLocked takes the place of a source's oldest connection.
+func (t *tally[S]) crowdOutLocked(source S) net.Conn {
+	oldest := t.open[source].Front()
+	crowded, _ := oldest.Value.(net.Conn)
+	t.removeLocked(source, oldest)
+	return crowded
 }
 
 // largestLocked returns the source with the most connections.
