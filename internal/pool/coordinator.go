@@ -177,20 +177,21 @@ func (c *Coordinator) handle() error {
 
 // chain returns all handlers that a request passes:
 //
-//	the connection   wiring.gate: bounds the connections of each address; Parts.Known: one of the pool's authorities has
-//	                 signed the client's certificate
+//	the connection   wiring.gate: bounds the connections of each address and of all, and those of clients that have proved
+//	                 nothing; Parts.Known: one of the pool's authorities has signed the client's certificate
+//	limits.TurnAway  after a 401 or 403 the connection of such a client ends
 //	exchange.Bound   no body is read once its request has been answered
 //	access.TellWhy   a 401 says what to do
 //	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog writes it down, Authorizer says whether he may
-//	limits           bounds what each caller has under way
+//	limits           bounds what each caller has under way, and its heartbeats
 //	access.FromHere  refuses other sites' pages
 //	Mirror.Gate      refuses programs a resource that has not come completely
 //	api              Parts.Handlers by their paths: what hubs push and hear, and the page; else Kubernetes' API, whose writes
 //	                 Admission decides about
 func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts apiserver.Lasts) http.Handler {
 	h := access.FromHere(c.mirrored.Gate(api))
-	h = limits.New(lasts, c.config.Ends.Clock, c.around.Log).Handler(h)
-	return exchange.Bound(access.TellWhy(kubernetes(h)))
+	h = limits.New(lasts, access.Expected, c.config.Ends.Clock, c.around.Log).Handler(h)
+	return limits.TurnAway(exchange.Bound(access.TellWhy(kubernetes(h))))
 }
 
 // AddTo adds what runs while the server serves, by a run.Group's Add.

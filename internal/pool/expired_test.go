@@ -25,7 +25,7 @@ func TestAWatchNeverEndsWithA500(t *testing.T) {
 	c := start(t, func(config *Config) { config.historyRevisions = history })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	first := changeMany(t, c.as(t, pooltest.Node("n2")), 5*history)
+	first := changeMany(t, c, 5*history)
 	leases := c.as(t, pooltest.Node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	last, err := leases.Get(ctx, "n2", metav1.GetOptions{})
 	if err != nil {

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
@@ -407,7 +406,7 @@ func TestWatchesOfTheAPI(t *testing.T) {
 		t.Fatalf("got %+v, want the end of the initial events", end)
 	}
 	// Other objects change; the bookmark carries this watch past them, and so past the end of history.
-	changeMany(t, c.as(t, pooltest.Node("n2")), 3*history)
+	changeMany(t, c, 3*history)
 	for event := range w.ResultChan() {
 		if event.Type != watch.Bookmark {
 			t.Fatalf("got %+v, want a bookmark", event)
@@ -443,10 +442,11 @@ func TestWatchesOfTheAPI(t *testing.T) {
 	}
 }
 
-// changeMany makes a Lease and changes it n times. It returns the revision at which it was made.
-func changeMany(t *testing.T, client kubernetes.Interface, n int) (made int) {
+// changeMany makes a Lease and changes it n times, once a second by the coordinator's clock. It returns the revision at which it
+// was made.
+func changeMany(t *testing.T, c *coordinator, n int) (made int) {
 	t.Helper()
-	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	leases := c.as(t, pooltest.Node("n2")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	lease, err := leases.Create(t.Context(), heartbeat("n2"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -455,6 +455,7 @@ func changeMany(t *testing.T, client kubernetes.Interface, n int) (made int) {
 		t.Fatal(err)
 	}
 	for range n {
+		c.clock.Step(time.Second)
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 		if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)

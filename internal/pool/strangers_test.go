@@ -107,7 +107,7 @@ func TestStrangersHoldNothing(t *testing.T) {
 		}
 		idle = append(idle, conn)
 	}
-	// A handshake has two goroutines. Those on the port for probes come from this process's own user, who is not bounded.
+	// A handshake has two goroutines. Those on the port for probes come from this process itself, which is not bounded.
 	if n, most := runtime.NumGoroutine()-before, 2*maxHandshakes+2*2*maxProbes+50; n > most {
 		t.Errorf("%d goroutines more, of %d strangers; want at most %d", n, len(idle), most)
 	}

@@ -118,7 +118,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator,
 		return nil, nil, err
 	}
 	parts := &coordinator.Parts
-	parts.Gate, parts.AuditPolicy = c.gate(log), auditPolicy()
+	parts.Gate, parts.ConnContext, parts.AuditPolicy = c.gate(log), conns.WithNewcomer, auditPolicy()
 	parts.AuditLog = newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond))
 	if err := c.show(kube, coordinator); err != nil {
 		return nil, nil, err
@@ -184,7 +184,8 @@ func (c *wiring) gate(log klog.Logger) func(*tls.Config) net.Listener {
 	return func(secure *tls.Config) net.Listener {
 		return conns.NewGate(c.listener, conns.GateConfig{
 			TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
-			PerSource: cmp.Or(c.config.connections, maxConnections), Refused: limits.Refused(log),
+			PerSource: cmp.Or(c.config.connections, maxConnections), All: cmp.Or(c.config.connections, maxAllConnections),
+			Unproved: cmp.Or(c.config.connections, maxUnproved), Refused: limits.Refused(log),
 		})
 	}
 }
@@ -216,13 +217,20 @@ const (
 	loopback = "127.0.0.1"
 	// maxConnections bounds the connections from one address: a node with its hub, or a person's machine.
 	maxConnections = 256
+	// maxAllConnections bounds those from all addresses: two of each node of the largest pool. The address with the most gives
+	// way.
+	maxAllConnections = 1024
+	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
+	// made one a moment later.
+	maxUnproved = 8
 	// handshakeTime bounds a TLS handshake: some round trips on a LAN.
 	handshakeTime = 5 * time.Second
 	// maxHandshakes and maxHandshakesOfOne bound the handshakes under way, and those of one address.
 	maxHandshakes, maxHandshakesOfOne = 512, 64
-	// maxProbes bounds the connections to the port for probes, which other users of this machine may open, too. A kubelet has one
-	// or two, for some milliseconds.
-	maxProbes = 64
+	// maxProbes bounds the connections to the port for probes that this process has not made itself: any program of this machine
+	// may open some. A kubelet has one or two, for some milliseconds. Each may hold 1 MiB of headers, by kube-apiserver's own
+	// listener.
+	maxProbes = 16
 )
 
 // listen opens a port. This happens before anything else starts, because a port in use is the likeliest mistake. Its error names

@@ -53,7 +53,10 @@ type FrameReader struct {
 	typeMeta []byte // that of the last Protobuf frame, so that an equal one is not read again
 }
 
-// NewFrameReader reads frames of at most maxFrame bytes.
+// ErrEventTooLarge says that an event is larger than its reader allows.
+var ErrEventTooLarge = errors.New("an event of the watch stream is larger than allowed")
+
+// NewFrameReader reads frames of at most maxFrame bytes, else ErrEventTooLarge.
 func NewFrameReader(r io.Reader, e Encoding, maxFrame int) *FrameReader {
 	f := &FrameReader{r: r, encoding: e, max: maxFrame, resting: make([]byte, restingBytes)}
 	f.buffer = f.resting
@@ -149,7 +152,7 @@ func (f *FrameReader) next() (frame []byte, whole bool, err error) {
 }
 
 func (f *FrameReader) tooLarge() error {
-	return fmt.Errorf("an event of the watch stream is larger than %d bytes", f.max)
+	return fmt.Errorf("%w: more than %d bytes", ErrEventTooLarge, f.max)
 }
 
 // fill reads once, or finds out why there is no more. It makes room by moving what is there, then by growing.

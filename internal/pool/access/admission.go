@@ -8,17 +8,21 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/kubernetes/pkg/apis/coordination"
+	conversion "k8s.io/kubernetes/pkg/apis/coordination/v1"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
 )
 
 // leaseReadTimeout bounds the one read that a decision about leader-informer-sync needs, from this process's memory.
@@ -131,8 +135,29 @@ func (p *poolLease) Validate(ctx context.Context, a admission.Attributes, _ admi
 	if !isNode {
 		return nil // RBAC lets nobody else write a Lease but this process itself
 	}
+	if err := fits(a); err != nil {
+		return err
+	}
 	if err := p.decide(ctx, edge.NodeName(name), a); err != nil {
 		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// fits refuses a Lease that is too large, as a whole: each patch of it may be small. A large one would cost every write a copy of
+// it, and each watch of it two.
+func fits(a admission.Attributes) error {
+	lease, ok := a.GetObject().(*coordination.Lease)
+	if !ok {
+		return nil
+	}
+	var stored coordinationv1.Lease
+	if err := conversion.Convert_coordination_Lease_To_v1_Lease(lease, &stored, nil); err != nil {
+		return err
+	}
+	if size := stored.Size(); size > exchange.MaxLease {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the Lease would have %d bytes, and has at most %d here; "+
+			"write fewer annotations and owner references", size, exchange.MaxLease))
 	}
 	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 
@@ -48,6 +50,14 @@ func (m *Members) replace(was, is sets.Set[string]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.removed, m.ended = m.removed.Union(was).Difference(is), m.word().ID
+}
+
+// Expected reports whether a pool expects a caller at all: a node, or somebody in a group of ours. The authorizer knows of which
+// pool a node is, and who is denied.
+func Expected(caller user.Info) bool {
+	return isNodes(caller) || slices.ContainsFunc(caller.GetGroups(), func(group string) bool {
+		return group == edge.GroupOperators || strings.HasPrefix(group, edge.GroupOperators+":")
+	})
 }
 
 func badNodeName(name string) error {

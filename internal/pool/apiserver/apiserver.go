@@ -57,6 +57,8 @@ const (
 	eventTTL = time.Hour
 	// watchEnd is how long the stopping server lets watches end by themselves.
 	watchEnd = 500 * time.Millisecond
+	// maxBody bounds the body of a request to Kubernetes' API, in bytes: etcd takes objects of 1.5 MiB.
+	maxBody = 2 << 20
 	// drainTimeout is how long other connections may continue after that, such as a followed log or an exec.
 	drainTimeout = 2 * time.Second
 )
@@ -112,8 +114,10 @@ type Parts struct {
 	Unrecognized func(authenticator.Request) authenticator.Request
 	// Gate returns the listener for all other clients. Its connections have completed a TLS handshake with the given
 	// configuration. Known checks a client's certificate in the handshake.
-	Gate  func(*tls.Config) net.Listener
-	Known func(tls.ConnectionState) error
+	Gate func(*tls.Config) net.Listener
+	// ConnContext is http.Server.ConnContext for them.
+	ConnContext func(context.Context, net.Conn) context.Context
+	Known       func(tls.ConnectionState) error
 	// Authorizer decides about each request.
 	Authorizer authorizer.Authorizer
 	// Admission decides about each write.
@@ -162,7 +166,8 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	}
 	generic.ExternalAddress = net.JoinHostPort(config.AdvertiseAddress.String(), strconv.Itoa(config.AdvertisePort))
 	generic.SkipOpenAPIInstallation = true // see untyped
-	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter, config.Shown}
+	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter, config.Shown, newQueues()}
+	generic.MaxRequestBodyBytes = maxBody
 	Unfilled(factory)
 	if err := slimInformers(factory); err != nil {
 		return nil, err

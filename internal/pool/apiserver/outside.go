@@ -14,12 +14,14 @@ import (
 )
 
 const (
-	// bodySize, streams, idleTimeout, headerTimeout and headerBytes are what kube-apiserver serves its own listener with.
-	bodySize      = 256 << 10
-	streams       = 100
-	idleTimeout   = 90 * time.Second
-	headerTimeout = 32 * time.Second
-	headerBytes   = 1 << 20
+	// bodySize, streams and idleTimeout are what kube-apiserver serves its own listener with.
+	bodySize    = 256 << 10
+	streams     = 100
+	idleTimeout = 90 * time.Second
+	// headerTimeout and headerBytes bound a request's header, where kube-apiserver takes 1 MiB and 32 s: callers show a
+	// certificate and no token, and a new connection has to ask something.
+	headerTimeout = 5 * time.Second
+	headerBytes   = 32 << 10
 	// unread is how many bytes of bodies a connection may have on their way: less than 4 MiB, by http.HTTP2Config.
 	unread = 15 * bodySize
 )
@@ -47,6 +49,7 @@ func newOutside(info *genericapiserver.SecureServingInfo, parts Parts) (*outside
 	secure.GetConfigForClient = o.certs.GetConfigForClient
 	o.server = &http.Server{
 		MaxHeaderBytes: headerBytes, IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, TLSConfig: secure,
+		ConnContext: parts.ConnContext,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, MaxReadFrameSize: bodySize, MaxReceiveBufferPerStream: bodySize,
 			MaxReceiveBufferPerConnection: unread,

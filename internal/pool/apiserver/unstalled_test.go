@@ -13,10 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
+// unbounded is a watch of this process itself.
+func unbounded(inner watch.Interface) *unstalled { return started(inner, &unstalled{}) }
+
+func started(inner watch.Interface, w *unstalled) *unstalled {
+	w.out, w.stopped = make(chan watch.Event), make(chan struct{})
+	w.start(inner)
+	return w
+}
+
 func TestAStalledWatchIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := watch.NewFake()
-		w := newUnstalled(inner, nil)
+		w := unbounded(inner)
 		inner.Add(&corev1.Pod{})
 		began := time.Now()
 		synctest.Wait() // run offers it, and nobody takes it
@@ -38,7 +47,7 @@ func TestAStalledWatchIsEnded(t *testing.T) {
 func TestAWatchThatIsReadGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := watch.NewFake()
-		w := newUnstalled(inner, nil)
+		w := unbounded(inner)
 		for range 10 {
 			go inner.Add(&corev1.Pod{})
 			synctest.Wait()
@@ -68,7 +77,7 @@ func TestAForgottenStateIsExpired(t *testing.T) {
 			"etcdserver: mvcc: database space exceeded":                                           http.StatusInternalServerError,
 		} {
 			inner := watch.NewFake()
-			w := newUnstalled(inner, nil)
+			w := unbounded(inner)
 			failure := apierrors.NewInternalError(errors.New(message)).ErrStatus
 			go inner.Error(&failure)
 			event := <-w.ResultChan()

@@ -24,7 +24,9 @@ const (
 	// lastWord bounds how long a caller may take to read why its push was cut.
 	lastWord = time.Second
 	// MaxFrame bounds one object on the wire, in bytes. The cloud's etcd accepts 1.5 MiB at most.
-	MaxFrame = 8 << 20
+	MaxFrame = 2 << 20
+	// MaxLease bounds a Lease, in bytes. A hub writes 1 KB.
+	MaxLease = 16 << 10
 	// ObjectOverhead is what an object takes besides its bytes: keys, headers, its place in the tree.
 	ObjectOverhead = 256
 )

@@ -1,12 +1,14 @@
-// Package limits bounds how many requests each caller of a coordinator has under way. No caller can use up the places of another.
+// Package limits bounds how many requests each caller of a coordinator has under way, and how large and how frequent its
+// heartbeats are. No caller can use up the places of another.
 //
 // Invariants: places belong to callers, not to paths. A caller that fills its own places does not delay others. Heartbeats and
 // the election have their own places, which no other request takes. A body that does not arrive costs its sender one of its own
-// places, for BodyTimeout.
+// places, for BodyTimeout. A Lease that is too large, or too early, is refused before it is read.
 package limits
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -14,11 +16,14 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/ends"
@@ -33,16 +38,33 @@ const (
 	lasting  kind = "lasting" // watches, streams into containers, followed logs, pushes
 	leases   kind = "leases"  // reads and writes of Leases that end
 	all      kind = "all"     // requests of all callers together
+	// A caller has no places of these: they say what is wrong with the write of a Lease.
+	renewals kind = "renewals" // it comes too early
+	large    kind = "large"    // it is too large
 )
 
-// most is how many requests of a kind a caller may have under way. A hub has a handful of requests and a dozen watches; a leader
-// has one watch more for each shared resource. kubectl has 10 at most.
-var most = map[kind]int{requests: 16, lasting: 100, leases: 8}
+// mostRequests, mostLasting and mostLeases are how many requests of a kind a caller may have under way. A hub has a handful of
+// requests and a dozen watches; a leader has one watch more for each shared resource. kubectl has 10 at most. mostOfAll is how
+// many requests all callers may have under way: kube-apiserver's own number. Leases do not count.
+const (
+	mostRequests = 16
+	mostLasting  = 100
+	mostLeases   = 8
+	mostOfAll    = 400
+)
 
-// mostOfAll is how many requests all callers may have under way: kube-apiserver's own number. Leases do not count.
-const mostOfAll = 400
+// most is how many places a caller has.
+var most = map[kind]int{requests: mostRequests, lasting: mostLasting, leases: mostLeases}
 
 const (
+	// renewalEvery is how often a node may write Leases of nodes in the long run, renewalBurst how many times at once. kubelet
+	// renews every 10 s, or four times in the duration of its Lease. Its hub writes once more when its link changes, and again
+	// after a conflict.
+	renewalEvery = time.Second
+	renewalBurst = 5
+	// maxRenewing bounds the callers whose renewals are remembered: more than a pool has nodes.
+	maxRenewing = 1024
+
 	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
 	BodyTimeout = 5 * time.Second
 	// retryAfter is what a refused caller is told.
@@ -56,14 +78,16 @@ const (
 var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name: "yurt_coordinator_limited_requests_total",
 	Help: "Requests that were refused because their caller had too many under way, by what it had too many of (requests, " +
-		"lasting, leases), or all callers together (all)",
+		"lasting, leases), or all callers together (all); and writes of Leases that came too early (renewals) or were too " +
+		"large (large)",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"limit"})
 
 var connections = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name: "yurt_coordinator_refused_connections_total",
-	Help: "Connections that got no further than the TLS handshake, by the reason: no-certificate, unknown (a certificate that " +
-		"none of the pool's authorities has signed), slow, broken, or too-many of its address",
+	Help: "Connections that got no further than the TLS handshake or were closed to make room, by the reason: no-certificate, " +
+		"unknown (a certificate that " +
+		"none of the pool's authorities has signed), slow, broken; and too-many of its address, or of all",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
@@ -87,7 +111,7 @@ func short(text string) string { return text[:min(len(text), maxQuoted)] }
 
 var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(refusals, connections)
-	for _, k := range []kind{requests, lasting, leases, all} {
+	for _, k := range []kind{requests, lasting, leases, all, renewals, large} {
 		refusals.WithLabelValues(string(k))
 	}
 	for _, why := range conns.Reasons {
@@ -99,11 +123,13 @@ var register = sync.OnceFunc(func() {
 type Limits struct {
 	clock ends.Clock
 	lasts func(*http.Request, *request.RequestInfo) bool
+	knows func(user.Info) bool
 	log   klog.Logger
 	lines *rate.Limiter
 
-	mu    sync.Mutex
-	taken map[place]int // without zeros
+	mu      sync.Mutex
+	taken   map[place]int // without zeros
+	renewed *lru.Cache    // of *rate.Limiter, by the caller's name
 }
 
 // place is one caller's, of a kind; that of all has no caller.
@@ -112,15 +138,20 @@ type place struct {
 	kind   kind
 }
 
-// New returns Limits that log to log. lasts reports which requests last: watches, streams, pushes.
-func New(lasts func(*http.Request, *request.RequestInfo) bool, c ends.Clock, log klog.Logger) *Limits {
+// New returns Limits that log to log. lasts reports which requests last: watches, streams, pushes. knows reports which callers
+// the pool expects.
+func New(
+	lasts func(*http.Request, *request.RequestInfo) bool, knows func(user.Info) bool, c ends.Clock, log klog.Logger,
+) *Limits {
 	register()
 	return &Limits{
-		clock: c, lasts: lasts, log: log, lines: rate.NewLimiter(rate.Every(tellEvery), tellBurst), taken: map[place]int{},
+		clock: c, lasts: lasts, knows: knows, log: log, lines: rate.NewLimiter(rate.Every(tellEvery), tellBurst),
+		taken: map[place]int{}, renewed: lru.New(maxRenewing),
 	}
 }
 
-// Handler returns next with the limits before it. It must come after the caller is known.
+// Handler returns next with the limits before it. It must come after the caller is known and is allowed the request: then the
+// connection of a caller that the pool expects is proved.
 func (l *Limits) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, known := request.UserFrom(r.Context())
@@ -129,8 +160,15 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if from := conns.NewcomerOf(r.Context()); from != nil && l.knows(caller) {
+			from.Prove()
+		}
 		of := l.kindOf(r, info)
-		if short := l.enter(caller.GetName(), of); short != "" {
+		short := l.judgeLease(r, info, caller.GetName())
+		if short == "" {
+			short = l.enter(caller.GetName(), of)
+		}
+		if short != "" {
 			l.refuse(w, r, caller.GetName(), short)
 			return
 		}
@@ -158,11 +196,39 @@ func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) kind {
 	switch {
 	case l.lasts(r, info):
 		return lasting
-	case info.IsResourceRequest && info.APIGroup == "coordination.k8s.io" && info.Resource == "leases":
+	case isLease(info):
 		return leases
 	default:
 		return requests
 	}
+}
+
+func isLease(info *request.RequestInfo) bool {
+	return info.IsResourceRequest && info.APIGroup == "coordination.k8s.io" && info.Resource == "leases"
+}
+
+// judgeLease returns what is wrong with the write of a Lease, before its body is read.
+func (l *Limits) judgeLease(r *http.Request, info *request.RequestInfo, caller string) kind {
+	switch {
+	case !isLease(info) || r.Method == http.MethodGet:
+		return ""
+	case r.ContentLength < 0 || r.ContentLength > exchange.MaxLease:
+		return large
+	case info.Namespace == corev1.NamespaceNodeLease && !l.mayRenew(caller):
+		return renewals
+	}
+	return ""
+}
+
+func (l *Limits) mayRenew(caller string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pace, ok := l.renewed.Get(caller)
+	if !ok {
+		pace = rate.NewLimiter(rate.Every(renewalEvery), renewalBurst)
+		l.renewed.Add(caller, pace)
+	}
+	return pace.(*rate.Limiter).AllowN(l.clock.Running(), 1) //nolint:forcetypeassert // nothing else is put there
 }
 
 // enter takes a place, or returns what there is too much of.
@@ -201,19 +267,59 @@ func (l *Limits) give(p place) {
 
 func (l *Limits) refuse(w http.ResponseWriter, r *http.Request, caller string, short kind) {
 	refusals.WithLabelValues(string(short)).Inc()
+	why := whyRefused(short)
 	if l.lines.AllowN(l.clock.Running(), 1) {
-		l.log.Info("Refused a request: too many are under way", "caller", caller, "limit", short,
+		l.log.Info("Refused a request beyond a limit", "caller", caller, "limit", short, "why", why.Message,
 			"method", r.Method, "path", r.URL.Path, "source", r.RemoteAddr)
 	}
-	why := "too many of your " + string(short) + " are under way; end some, or wait"
+	reply := &exchange.Reply{ResponseWriter: w}
+	reply.Refuse(context.WithoutCancel(r.Context()), why)
+}
+
+// whyRefused returns the answer to a request that there is too much of.
+func whyRefused(short kind) *exchange.Refusal {
+	why := &exchange.Refusal{Code: http.StatusTooManyRequests, RetryAfter: retryAfter}
 	switch short {
 	case lasting:
-		why = "too many of your watches and streams are open; end some"
+		why.Message = "too many of your watches and streams are under way; end some"
 	case all:
-		why = "too many requests of all callers are under way; wait"
+		why.Message = "too many requests of all callers are under way; wait"
+	case renewals:
+		why.Message = fmt.Sprintf("you write Leases of nodes more often than once in %s; wait, and then write the newest",
+			renewalEvery)
+	case large:
+		why.Code, why.RetryAfter = http.StatusRequestEntityTooLarge, 0
+		why.Message = fmt.Sprintf("a Lease has at most %d bytes here, and Content-Length says how many; write fewer annotations "+
+			"and owner references", exchange.MaxLease)
 	case requests, leases:
+		why.Message = "too many of your " + string(short) + " are under way; end some, or wait"
 	}
-	reply := &exchange.Reply{ResponseWriter: w}
-	reply.Refuse(context.WithoutCancel(r.Context()),
-		&exchange.Refusal{Code: http.StatusTooManyRequests, Message: why, RetryAfter: retryAfter})
+	return why
+}
+
+// TurnAway returns next, and closes the connection of a client that has not proved itself after its first 401 or 403.
+func TurnAway(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from := conns.NewcomerOf(r.Context()); from != nil && !from.Proved() {
+			w = responsewriter.WrapForHTTP1Or2(&turningAway{w, from})
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// turningAway is the answer to a client that has not proved itself.
+type turningAway struct {
+	http.ResponseWriter
+	from *conns.Newcomer
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (t *turningAway) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter. With HTTP/2, too, the server closes the connection after such an answer.
+func (t *turningAway) WriteHeader(code int) {
+	if (code == http.StatusUnauthorized || code == http.StatusForbidden) && !t.from.Proved() {
+		t.Header().Set("Connection", "close")
+	}
+	t.ResponseWriter.WriteHeader(code)
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +25,11 @@ import (
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/pool/exchange"
 )
+
+// nobody is a pool that expects no callers.
+func nobody(user.Info) bool { return false }
 
 // stage is a server whose handler waits until it is released. The path is "/caller/kind".
 type stage struct {
@@ -35,7 +43,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{release: make(chan struct{})}
 	s.limits = New(func(r *http.Request, _ *request.RequestInfo) bool { return strings.HasSuffix(r.URL.Path, "/lasting") },
-		ends.Clock{}, klog.NewKlogr())
+		nobody, ends.Clock{}, klog.NewKlogr())
 	inner := s.limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusRequestTimeout)
@@ -161,6 +169,129 @@ func TestHeartbeatsHavePlaces(t *testing.T) {
 	}
 	if code, text := s.ask(t, "/n1/lasting", false); code != http.StatusOK {
 		t.Errorf("a watch: %d %s", code, text)
+	}
+}
+
+// TestALeaseIsSmallAndSeldom: a node that writes its Lease too large or too often is told what to do, and nobody else waits.
+func TestALeaseIsSmallAndSeldom(t *testing.T) {
+	now := time.Now()
+	clock := func() time.Time { return now }
+	l := New(func(*http.Request, *request.RequestInfo) bool { return false }, nobody, ends.Clock{OfDay: clock, Ran: clock},
+		klog.NewKlogr())
+	h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	write := func(what, node, namespace string, bytes int64, code int, says string) {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", strings.NewReader("x"))
+		r.ContentLength = bytes
+		info := &request.RequestInfo{
+			IsResourceRequest: true, APIGroup: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Verb: "update",
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: node})))
+		if text := w.Body.String(); w.Code != code || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %q, want %d", what, w.Code, text, code)
+		}
+		if again := w.Header().Get("Retry-After"); (again == "1") != (code == http.StatusTooManyRequests) {
+			t.Errorf("%s: Retry-After %q", what, again)
+		}
+	}
+	const nodes, early = "kube-node-lease", "more often than once in 1s; wait"
+	for range 2 * renewalBurst {
+		write("a large one", "n1", nodes, exchange.MaxLease+1, http.StatusRequestEntityTooLarge, "at most 16384 bytes")
+		write("one of any length", "n1", nodes, -1, http.StatusRequestEntityTooLarge, "Content-Length")
+		write("a large one of the pool", "n1", "kube-system", 1<<20, http.StatusRequestEntityTooLarge, "write fewer annotations")
+	}
+	for i := range renewalBurst {
+		write(fmt.Sprint(i), "n1", nodes, exchange.MaxLease, http.StatusOK, "")
+	}
+	write("one more", "n1", nodes, 1, http.StatusTooManyRequests, early)
+	write("another node's", "n2", nodes, 1, http.StatusOK, "")
+	for range 2 * renewalBurst {
+		write("the pool's", "n1", "kube-system", 1, http.StatusOK, "")
+	}
+	now = now.Add(renewalEvery)
+	write("a second later", "n1", nodes, 1, http.StatusOK, "")
+	write("at once again", "n1", nodes, 1, http.StatusTooManyRequests, early)
+	for of, want := range map[kind]float64{renewals: 2, large: 6 * renewalBurst} {
+		if n, err := testutil.GetCounterMetricValue(refusals.WithLabelValues(string(of))); err != nil || n != want {
+			t.Errorf("%v are counted as %s, %v", n, of, err)
+		}
+	}
+}
+
+// TestTurnAway: after a 401 or 403 the connection of a client ends that has proved nothing. That of a member stays.
+func TestTurnAway(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP2 %t", two), func(t *testing.T) {
+			l := New(func(*http.Request, *request.RequestInfo) bool { return false },
+				func(who user.Info) bool { return who.GetName() == "member" }, ends.Clock{}, klog.NewKlogr())
+			allowed := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			var ended atomic.Int64
+			s := httptest.NewUnstartedServer(TurnAway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if code, err := strconv.Atoi(strings.Trim(r.URL.Path, "/")); err == nil {
+					w.WriteHeader(code)
+					return
+				}
+				ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{})
+				who := &user.DefaultInfo{Name: r.Header.Get("X-Name")}
+				allowed.ServeHTTP(w, r.WithContext(request.WithUser(ctx, who)))
+			})))
+			s.Listener = conns.NewNewcomers(s.Listener, 100, nil)
+			s.EnableHTTP2, s.Config.ConnContext = two, conns.WithNewcomer
+			s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateClosed {
+					ended.Add(1)
+				}
+			}
+			s.StartTLS()
+			defer s.Close()
+			asks := func(who string, paths ...string) (reused bool) {
+				t.Helper()
+				client := s.Client().Transport.(*http.Transport).Clone()
+				defer client.CloseIdleConnections()
+				for _, path := range paths {
+					ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+						GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused },
+					})
+					r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Header.Set("X-Name", who)
+					before := ended.Load()
+					answer, err := client.RoundTrip(r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = io.Copy(io.Discard, answer.Body)
+					_ = answer.Body.Close()
+					refused := answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden
+					if who == "member" || !refused {
+						continue
+					}
+					for deadline := time.Now().Add(30 * time.Second); ended.Load() == before; time.Sleep(time.Millisecond) {
+						if time.Now().After(deadline) {
+							t.Fatalf("%s: the connection is still open after %s", who, path)
+						}
+					}
+				}
+				return reused
+			}
+			for _, code := range []string{"/401", "/403"} {
+				if asks("stranger", code, "/allowed") {
+					t.Errorf("a stranger asks again over the connection of a %s", code)
+				}
+				if asks("stranger", "/allowed", code, "/allowed") {
+					t.Errorf("a stranger who may ask something goes on after a %s", code)
+				}
+				if !asks("member", "/allowed", code, "/allowed") {
+					t.Errorf("a member's connection ends with a %s", code)
+				}
+			}
+			if !asks("stranger", "/404", "/404") {
+				t.Error("a stranger's connection ends with a 404")
+			}
+		})
 	}
 }
 

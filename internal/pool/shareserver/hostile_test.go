@@ -39,7 +39,7 @@ func TestWhatIsMalformedChangesNothing(t *testing.T) {
 	}
 	foreign := slice("c", 150)
 	foreign.Raw = append(foreign.Raw, 2<<3, 1) // endpoints, as a number
-	huge := streamtest.Object(streamtest.EndpointSlices, "default", "huge", 150, strings.Repeat("x", 2<<20))
+	huge := streamtest.Object(streamtest.EndpointSlices, "default", "huge", 150, strings.Repeat("x", 1700<<10))
 	var many []stream.Object
 	for i := range 9 {
 		many = append(many,
@@ -64,8 +64,8 @@ func TestWhatIsMalformedChangesNothing(t *testing.T) {
 		{"no marker", pooltest.SliceResource, 0, body(added(slice("c", 150))...), 422},
 		{"empty", pooltest.SliceResource, 0, nil, 422},
 		{"random bytes", pooltest.SliceResource, 0, []byte("\x00\x00\x00\x08garbage!"), 422},
-		{"a frame of 4 GB", pooltest.SliceResource, 0, []byte("\xff\xff\xff\xffx"), 422},
-		{"a frame of 9 MB", pooltest.SliceResource, 0, append([]byte{0, 0x90, 0, 0}, make([]byte, 9<<20)...), 422},
+		{"a frame of 4 GB", pooltest.SliceResource, 0, []byte("\xff\xff\xff\xffx"), 413},
+		{"a frame of 9 MB", pooltest.SliceResource, 0, append([]byte{0, 0x90, 0, 0}, make([]byte, 9<<20)...), 413},
 		{"an object that etcd would not take", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, huge)...), 413},
 		{"more than the quota", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, many...)...), 413},
 		{"goes on after the marker", pooltest.SliceResource, 0,

@@ -385,7 +385,7 @@ func TestMalformedPushes(t *testing.T) {
 		"of another kind": {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindNode), pooltest.Put(pooltest.NodeOf(t,
 			"n1", 3))).Bytes(), 422},
 		"twice the same": {append(slices.Clone(whole), whole...), 422},
-		"no frames":      {[]byte("hello"), 422},
+		"no frames":      {[]byte("hello"), 413}, // four bytes that say how much comes
 		"a bookmark": {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t,
 			"n1", "a", 10)), bookmark).Bytes(), 422},
 		"too many":  {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), many...).Bytes(), 413},

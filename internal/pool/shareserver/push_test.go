@@ -133,7 +133,7 @@ func TestWhatIsMalformedEndsAPush(t *testing.T) {
 		code int
 	}{
 		{"random bytes", []byte("\x00\x00\x00\x08garbage!"), 422},
-		{"a frame of 4 GB", []byte("\xff\xff\xff\xffx"), 422},
+		{"a frame of 4 GB", []byte("\xff\xff\xff\xffx"), 413},
 		{"an end inside a frame", batchOf(t, 130, good)[:40], 422},
 		{"a change at the position", batchOf(t, 130, good, slice("c", 110)), 422},
 		{"changes in disorder", batchOf(t, 130, good, slice("c", 119)), 422},
