@@ -46,14 +46,14 @@ const (
 	// drainTimeout is how long requests that are not long-running may take to end when Run is stopped.
 	drainTimeout = 5 * time.Second
 	// readHeaderTimeout is how long a client may take to send a request's header.
-	readHeaderTimeout = 10 * time.Second
+	readHeaderTimeout = 5 * time.Second
 	// idleTimeout is how long a connection is kept without a request.
 	idleTimeout = 3 * time.Minute
 	// maxHeaderBytes bounds a request's header: tokens are 2 KB at most.
-	maxHeaderBytes = 128 << 10
-	// maxStreams bounds the requests of one HTTP/2 connection. A kubelet has about one watch per Secret and ConfigMap
-	// that its Pods use.
-	maxStreams = 1000
+	maxHeaderBytes = 32 << 10
+	// maxStreams bounds the requests of one HTTP/2 connection: as many watches as one address of Pods may have. Clients open
+	// another connection for more.
+	maxStreams = 250
 	// clientPingAfter and clientPingTimeout find HTTP/2 clients that vanished.
 	clientPingAfter   = 30 * time.Second
 	clientPingTimeout = 15 * time.Second

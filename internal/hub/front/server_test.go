@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/ends"
 )
@@ -277,6 +279,53 @@ func serverPair(t *testing.T) tls.Certificate {
 }
 
 // TestProtocols: with TLS a client has HTTP/2 where that is not left out, behind a bound on connections as well.
+// TestBoundsOfAConnection: a server tells clients how many requests of a connection it serves at a time, and how long a header
+// may be, and refuses a longer one.
+func TestBoundsOfAConnection(t *testing.T) {
+	address, _ := serve(t, http.NotFoundHandler())
+	connect := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		return conn
+	}
+	conn := connect()
+	framer := http2.NewFramer(conn, conn)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := framer.ReadFrame()
+	settings, ok := frame.(*http2.SettingsFrame)
+	if err != nil || !ok {
+		t.Fatalf("the server begins with %v, %v", frame, err)
+	}
+	streams, _ := settings.Value(http2.SettingMaxConcurrentStreams)
+	header, said := settings.Value(http2.SettingMaxHeaderListSize)
+	if streams != maxStreams || !said || header < maxHeaderBytes || header > maxHeaderBytes+1<<10 {
+		t.Errorf("it takes %d streams, and headers of %d bytes", streams, header)
+	}
+	for size, want := range map[int]string{16 << 10: "HTTP/1.1 404", 64 << 10: "HTTP/1.1 431"} {
+		conn, answer := connect(), make([]byte, 12)
+		_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: hub\r\nX: "+strings.Repeat("x", size)+"\r\n\r\n")
+		if _, read := io.ReadFull(conn, answer); string(answer) != want {
+			t.Errorf("a header of %d bytes: %q, %v, %v; want %s", size, answer, err, read, want)
+		}
+	}
+	conn = connect()
+	began := time.Now()
+	_, err = io.ReadAll(conn)
+	if took := time.Since(began); err != nil || took < readHeaderTimeout-time.Second || took > 4*readHeaderTimeout {
+		t.Errorf("a client that asks nothing: closed after %s, %v", took, err)
+	}
+}
+
 func TestProtocols(t *testing.T) {
 	for _, tt := range []struct {
 		bound int
