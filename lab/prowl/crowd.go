@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,23 @@ type Crowd struct {
 	From []string `json:"from"`
 	// Each is how many connections there are from each address of From to each of At.
 	Each int `json:"each"`
+	// Header, if not 0, has each connection complete the handshake and begin a request with so many bytes of header. Cert and Key
+	// are the certificate that it shows, in PEM.
+	Header    int    `json:"header,omitempty"`
+	Cert, Key []byte `json:",omitempty"`
 }
 
 // again is the pause before a connection that was ended is replaced.
 const again = 500 * time.Millisecond
 
-func (c *Crowd) stand(ctx context.Context, report *Report) {
+func (c *Crowd) stand(ctx context.Context, report *Report) error {
+	var shows tls.Certificate
+	if c.Header > 0 {
+		var err error
+		if shows, err = tls.X509KeyPair(c.Cert, c.Key); err != nil {
+			return err
+		}
+	}
 	var standing sync.WaitGroup
 	var opened, ended atomic.Int64
 	for _, at := range c.At {
@@ -35,7 +47,11 @@ func (c *Crowd) stand(ctx context.Context, report *Report) {
 						if conn, err := dialFrom(ctx, from, at); err == nil {
 							opened.Add(1)
 							stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-							loiter(ctx, conn, i%3)
+							if c.Header > 0 {
+								c.talk(ctx, conn, shows)
+							} else {
+								loiter(ctx, conn, i%3)
+							}
 							if stop() {
 								ended.Add(1)
 								_ = conn.Close()
@@ -49,6 +65,21 @@ func (c *Crowd) stand(ctx context.Context, report *Report) {
 	}
 	standing.Wait()
 	report.Opened, report.Ended = opened.Load(), ended.Load()
+	return nil
+}
+
+// talk begins a request that does not end, and returns when the other side has ended the connection.
+func (c *Crowd) talk(ctx context.Context, conn net.Conn, shows tls.Certificate) {
+	client := tls.Client(conn, &tls.Config{
+		InsecureSkipVerify: true, Certificates: []tls.Certificate{shows}, //nolint:gosec // a thief does not mind
+	})
+	if client.HandshakeContext(ctx) != nil {
+		return
+	}
+	go func() { // ends with the connection
+		_, _ = io.WriteString(client, "GET /api HTTP/1.1\r\nHost: coordinator\r\nX: "+strings.Repeat("x", c.Header))
+	}()
+	_, _ = io.Copy(io.Discard, client)
 }
 
 func dialFrom(ctx context.Context, from, at string) (net.Conn, error) {

@@ -101,7 +101,7 @@ func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	case o.Crowd != nil:
 		go ended()
 		_, _ = fmt.Fprintln(out)
-		o.Crowd.stand(ctx, &report)
+		err = o.Crowd.stand(ctx, &report)
 	case o.Squat != "":
 		go ended()
 		err = squat(ctx, o.Squat, out, &report)
