@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -27,6 +29,7 @@ func (c *wiring) kubelets() apiserver.Kubelets {
 		CAFile: c.config.KubeletCertificateAuthority, Self: self, More: c.listener.further,
 		Anywhere: c.config.kubeletsAnywhere,
 		Pinned:   c.pinned, Refused: c.strangers.note, At: c.kubeletAt,
+		Reporters: c.reporters, Member: func(name string) bool { return c.members.Lists(edge.NodeName(name)) },
 	}
 }
 
@@ -94,6 +97,17 @@ func (c *wiring) pinned(ctx context.Context, node string) (string, error) {
 	}
 	said, _ := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet])
 	return said.Digest, nil
+}
+
+// reporters returns the pool's nodes that report a certificate with a digest for their kubelets.
+func (c *wiring) reporters(digest string) (all []string) {
+	leases, _ := c.reported.Leases(corev1.NamespaceNodeLease).List(labels.Everything()) // a cache's list does not fail
+	for _, l := range leases {
+		if strings.HasSuffix(l.Annotations[edge.AnnotationKubelet], "/"+digest) && c.members.Has(edge.NodeName(l.Name)) {
+			all = append(all, l.Name)
+		}
+	}
+	return all
 }
 
 // tellEvery is the least time between two log lines about servers that were not known to be kubelets.

@@ -3,7 +3,9 @@ package pool
 import (
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -131,4 +133,55 @@ func TestAKubeletThatSignedItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("with a pin that is none", "run yurthub check on the node")
+}
+
+// TestANodeThatNamesAnothersKubelet: n2 pushes a Node with the address of n1's kubelet, and reports its certificate, too.
+func TestANodeThatNamesAnothersKubelet(t *testing.T) {
+	t.Parallel()
+	for common, want := range map[string][2]string{ // of n1, of n2
+		"n1@1700000000":  {"", "the hub of node n1 has reported the same"},
+		"system:node:n1": {"", "is that of node"},
+		"kubelet":        {"the hub of node n2 has reported the same", "the hub of node n1 has reported the same"},
+	} {
+		t.Run(common, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, func(config *Config) { config.kubeletsAnywhere = true })
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("secret words"))
+			}))
+			own := pooltest.NewAuthority(t, "a kubelet").Issue(t, pkix.Name{CommonName: common}, pooltest.Tomorrow()).TLS(t)
+			server.TLS = &tls.Config{Certificates: []tls.Certificate{own}}
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			at := server.Listener.Addr().(*net.TCPAddr)
+			sum := sha256.Sum256(own.Certificate[0])
+			pin := edge.KubeletServing{Way: edge.KubeletPinned, Digest: hex.EncodeToString(sum[:])}.String()
+			for _, name := range []string{"n1", "n2"} {
+				hub := c.hub(t, edge.NodeName(name))
+				hub.Ask()
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}}
+				node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.IP.String()}}
+				node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at.Port)
+				hub.Must(pooltest.KindNode, pooltest.Put(pooltest.AsObject(t, node)))
+				hub.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, edge.NodeName(name), "of-"+name, 2)))
+				lease := heartbeat(name)
+				lease.Annotations = map[string]string{edge.AnnotationKubelet: pin}
+				leases := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+				_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
+				allowed(t, name+"'s heartbeat", err)
+			}
+			operator := c.as(t, pooltest.Operator())
+			for i, name := range []string{"n1", "n2"} {
+				err := eventually(t.Context(), func() error { // until the coordinator's own copy has both Leases
+					o := corev1.PodLogOptions{Container: "c"}
+					text, err := operator.CoreV1().Pods("shop").GetLogs("of-"+name, &o).DoRaw(t.Context())
+					if (err == nil) != (want[i] == "") || !strings.Contains(string(text), want[i]) {
+						return fmt.Errorf("%q, %w", text, errors.Join(err, errors.New("want: "+want[i])))
+					}
+					return nil
+				})
+				allowed(t, "the logs of "+name, err)
+			}
+		})
+	}
 }

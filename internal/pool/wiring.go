@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -48,6 +49,9 @@ type wiring struct {
 	reach     *apiserver.Reach
 	strangers *strangers
 	linked    *linkPort
+	// members are the pool's nodes, and reported what they say of their kubelets. Both are set before anything is served.
+	members  *access.Members
+	reported coordinationlisters.LeaseLister
 }
 
 // count registers the parts' metrics with kube-apiserver's own until ctx ends. If one process has several coordinators, as in
@@ -117,6 +121,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator,
 	if err != nil {
 		return nil, nil, err
 	}
+	c.members, c.reported = coordinator.members, kube.Informers().Coordination().V1().Leases().Lister()
 	parts := &coordinator.Parts
 	parts.Gate, parts.ConnContext, parts.AuditPolicy = c.gate(log), conns.WithNewcomer, auditPolicy()
 	parts.AuditLog = newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond))

@@ -73,6 +73,9 @@ func (m *Members) Has(n edge.NodeName) bool {
 	return m.list.file == "" || m.list.has(string(n)) || m.list.known() && m.added(string(n))
 }
 
+// Lists reports whether the file or the leader's word names a node. Without a file nothing does.
+func (m *Members) Lists(n edge.NodeName) bool { return m.list.file != "" && m.Has(n) }
+
 // added reports whether the leader's word adds a node.
 func (m *Members) added(n string) bool {
 	m.mu.Lock()

@@ -32,6 +32,10 @@ type Kubelets struct {
 	// Pinned returns the SHA-256, in hex, of the serving certificate that the node reports for its kubelet; empty means that it
 	// reports none.
 	Pinned func(ctx context.Context, node string) (string, error)
+	// Reporters returns the pool's nodes that report a certificate with a digest for their kubelets; nil means that nobody
+	// knows. Member reports whether a name is that of a node of the pool; nil means that none is.
+	Reporters func(digest string) []string
+	Member    func(name string) bool
 	// At returns the LAN address of a node's kubelet, if the Node names one besides its status. Empty means that the address in
 	// the status counts. A nil At means that this address counts for all Nodes.
 	At func(ctx context.Context, node string) (string, error)

@@ -38,8 +38,8 @@ const (
 )
 
 // Reach connects to kubelets. Each node has a transport of its own. It accepts only a server whose certificate the authority has
-// signed for the address, or whose certificate the node's hub reports. One transport for all would be unsafe: another node that
-// names the same address would get a connection that was verified for the first.
+// signed for this node and the address, or whose certificate the node's hub reports and no other node's is. One transport for
+// all would be unsafe: another node that names the same address would get a connection that was verified for the first.
 type Reach struct {
 	kubelets Kubelets
 
@@ -53,8 +53,8 @@ type way struct {
 	transport *http.Transport
 }
 
-// terms are what a transport was made with; with others it is made anew.
-type terms struct{ host, pin, client string }
+// terms are what a transport was made with; with others it is made anew. others are further nodes that report the pin.
+type terms struct{ host, pin, others, client string }
 
 // NewReach returns a Reach. It reads the files of kubelets whenever it needs them.
 func NewReach(kubelets Kubelets) *Reach { return &Reach{kubelets: kubelets, ways: map[string]*way{}} }
@@ -77,6 +77,7 @@ func (r *Reach) To(ctx context.Context, node, host string) (http.RoundTripper, e
 	if by.pin, err = r.kubelets.Pinned(ctx, node); err != nil {
 		return nil, fmt.Errorf("find out with which certificate the kubelet of node %s serves: %w", node, err)
 	}
+	by.others = r.kubelets.others(node, by.pin)
 	var shown []tls.Certificate
 	if r.kubelets.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(r.kubelets.CertFile, r.kubelets.KeyFile)
@@ -133,11 +134,13 @@ func (k Kubelets) verify(node string, by terms, shown []*x509.Certificate) error
 	if len(shown) == 0 {
 		return fmt.Errorf("the kubelet of node %s: %w", node, errNoCertificate)
 	}
-	unsigned := k.signed(by.host, shown)
+	unsigned := k.signed(node, by.host, shown)
 	got := digest(shown[0].Raw)
 	switch {
-	case unsigned == nil || by.pin != "" && got == by.pin:
+	case unsigned == nil:
 		return nil
+	case by.pin != "" && got == by.pin:
+		return k.another(node, by, shown[0])
 	case by.pin == "":
 		return fmt.Errorf("the kubelet of node %s is not known: the cluster's authority has not signed its certificate "+
 			"(%w), and the node's hub has reported none; run yurthub check on the node, which says why", node, unsigned)
@@ -151,8 +154,9 @@ func (k Kubelets) verify(node string, by terms, shown []*x509.Certificate) error
 // errNoAuthority is why a coordinator without one takes nobody's signature.
 var errNoAuthority = errors.New("this coordinator has no --kubelet-certificate-authority")
 
-// signed returns why the authority of kubelets has not signed for a server at an address.
-func (k Kubelets) signed(host string, shown []*x509.Certificate) error {
+// signed returns why the authority of kubelets has not signed for a node's kubelet at an address. The address alone does not
+// say whose kubelet it is: a node can say that it has another's.
+func (k Kubelets) signed(node, host string, shown []*x509.Certificate) error {
 	if k.CAFile == "" {
 		return errNoAuthority
 	}
@@ -168,8 +172,11 @@ func (k Kubelets) signed(host string, shown []*x509.Certificate) error {
 		between.AddCert(c)
 	}
 	_, err = shown[0].Verify(x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between})
-	if err != nil && len(err.Error()) > maxReason {
+	switch name := shown[0].Subject.CommonName; {
+	case err != nil && len(err.Error()) > maxReason:
 		err = fmt.Errorf("%.*s…", maxReason, err.Error()) // it may list all names of a stranger's certificate
+	case err == nil && name != userOfNode+node:
+		err = fmt.Errorf("it has signed for %.100q, not for %q", name, userOfNode+node)
 	}
 	return err
 }

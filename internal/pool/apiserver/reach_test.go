@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,7 +120,10 @@ func TestHowAKubeletIsKnown(t *testing.T) {
 	own, other := issue(t, nil, same), issue(t, nil, same)
 	ended := issue(t, nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) })
 	named := issue(t, nil, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"elsewhere"} })
-	signed := issue(t, ca, same)
+	ofNode := func(name string) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.Subject.CommonName = userOfNode + name }
+	}
+	signed, signedN2 := issue(t, ca, ofNode("n1")), issue(t, ca, ofNode("n2"))
 	signedFor := issue(t, ca, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.ParseIP("192.0.2.1")} })
 	for name, tt := range map[string]struct {
 		serves *issued
@@ -133,6 +137,8 @@ func TestHowAKubeletIsKnown(t *testing.T) {
 		"pinned, with other names":         {named, named.digest(), false, ""},
 		"signed":                           {signed, "", false, ""},
 		"signed, another is pinned":        {signed, own.digest(), false, ""},
+		"signed for another node":          {signedN2, "", false, `it has signed for "system:node:n2"`},
+		"signed for another, and pinned":   {signedN2, signedN2.digest(), false, "is that of node"},
 		"signed for another address":       {signedFor, "", false, "and the node's hub has reported none"},
 		"signed for another, but pinned":   {signedFor, signedFor.digest(), false, ""},
 		"signed, by no authority of ours":  {signed, "", true, "no --kubelet-certificate-authority"},
@@ -181,6 +187,96 @@ func TestHowAKubeletIsKnown(t *testing.T) {
 				t.Errorf("told of %d refusals, want 2", refused.Load())
 			}
 		})
+	}
+}
+
+// TestANodeThatNamesAnothersKubelet: N reports the address and the certificate of B's kubelet, both of which it can see. It gets
+// nothing, and B's kubelet is called as before.
+func TestANodeThatNamesAnothersKubelet(t *testing.T) {
+	t.Parallel()
+	ca := issue(t, nil, func(c *x509.Certificate) { c.IsCA = true })
+	authority := authorityFile(t, ca)
+	named := func(common string, dns ...string) *issued {
+		return issue(t, nil, func(c *x509.Certificate) { c.Subject.CommonName, c.DNSNames = common, dns })
+	}
+	signed := issue(t, ca, func(c *x509.Certificate) { c.Subject.CommonName = userOfNode + "b" })
+	const bHas, nHas, isOfB = "the hub of node b has", "the hub of node n has", "is that of node"
+	for name, tt := range map[string]struct {
+		serves *issued
+		said   bool // B's hub has reported it
+		b, n   string
+	}{
+		"as kubelet signs for itself":              {named("b@1700000000", "B"), true, "", bHas},
+		"..., before B's hub has reported":         {named("b@1700000000", "b"), false, "has reported none", isOfB},
+		"signed by the cluster":                    {signed, true, "", isOfB},
+		"..., before B's hub has reported it":      {signed, false, "", isOfB},
+		"without a name: nobody knows whose":       {named("kubelet"), true, nHas, bHas},
+		"with both names: nobody knows whose":      {named("kubelet", "b", "n"), true, nHas, bHas},
+		"of a name that is no node's of this pool": {named("elsewhere@1"), true, nHas, bHas},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := tt.serves.serve(t)
+			said := pins{"n": tt.serves.digest()}
+			if tt.said {
+				said["b"] = tt.serves.digest()
+			}
+			r := NewReach(Kubelets{
+				Anywhere: true, Pinned: said.of, CAFile: authority,
+				Reporters: func(digest string) (all []string) {
+					for node, pin := range said {
+						if pin == digest {
+							all = append(all, node)
+						}
+					}
+					return all
+				},
+				Member: func(name string) bool { return name == "b" || name == "n" },
+			})
+			for node, want := range map[string]string{"b": tt.b, "n": tt.n} {
+				transport, err := r.To(t.Context(), node, at.Hostname())
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := (&http.Client{Transport: transport}).Get(at.String())
+				if err == nil {
+					_ = response.Body.Close()
+				}
+				if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, want %q", node, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatOthersReportCountsAtOnce: a connection that was verified before another node has reported the same certificate is not
+// used any more.
+func TestWhatOthersReportCountsAtOnce(t *testing.T) {
+	own := issue(t, nil, same)
+	at := own.serve(t)
+	reporters := []string{"n1"}
+	r := NewReach(Kubelets{
+		Anywhere: true, Pinned: pins{"n1": own.digest()}.of, Reporters: func(string) []string { return slices.Clone(reporters) },
+	})
+	get := func() error {
+		transport, err := r.To(t.Context(), "n1", at.Hostname())
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := (&http.Client{Transport: transport}).Get(at.String())
+		if err == nil {
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+		}
+		return err
+	}
+	if err := get(); err != nil {
+		t.Fatal(err)
+	}
+	reporters = append(reporters, "n2")
+	if err := get(); err == nil || !strings.Contains(err.Error(), "the hub of node n2 has reported the same") {
+		t.Errorf("after n2 has reported it, too: %v", err)
 	}
 }
 

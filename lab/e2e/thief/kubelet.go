@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +22,8 @@ import (
 var kubeletScenarios = []kit.Scenario{{
 	Name: "forged-kubelet", Lab: kit.OnePool.AsInstalled(), Run: forgedKubelet,
 	Doc: "A kubelet that signed its own certificate is recognised by it, even by a coordinator that restarts while cut " +
-		"off. Another node that reports a different certificate for it, and a local user who takes its port while it is " +
-		"down, are refused.",
+		"off. Another node that reports a different certificate for it, or names its address and its certificate as its own, " +
+		"and a local user who takes its port while it is down, are refused.",
 }}
 
 // kubeletsPort is where a kubelet serves.
@@ -32,7 +33,7 @@ func forgedKubelet(t *kit.T) {
 	t.Pool.Settled(60 * time.Second)
 	node := t.Pool.Follower()
 	other := t.Pool.Follower(node)
-	deployPlain(t, node)
+	deployPlain(t, node, other)
 	worksOnSite(t, "signed by the cluster's authority")
 	knownBy(t, "True Kubelets: 0 verified by the certificate that the node's hub reports")
 
@@ -55,6 +56,7 @@ func forgedKubelet(t *kit.T) {
 		t.Say("refused: %s: %.160s", who, err)
 	}
 	worksOnSite(t, "after others have tried")
+	lendsItsName(t, other, node)
 
 	t.Say("the pool is cut off, and its coordinator starts anew")
 	t.Cut("pool/p1")
@@ -90,6 +92,39 @@ func forgedKubelet(t *kit.T) {
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.KubeletC))
 	t.Heal("pool/p1")
 	worksOnSite(t, "with kubelet back")
+}
+
+// lendsItsName has a node name a neighbour's address and its kubelet's certificate as its own. Nobody gets to the neighbour's
+// kubelet by the node's name.
+func lendsItsName(t *kit.T, liar, victim string) {
+	t.Say("%s names the address and the certificate of %s", liar, victim)
+	at, leases := addressOf(t, victim), t.Pool.Coordinator(liar).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	kubectlMust(t, "", "annotate", "node", liar, edge.AnnotationLANAddress+"="+at)
+	t.Eventually(60*time.Second, "the coordinator knows that address", func() error {
+		out, err := kubectl(t, onSite, "", "get", "node", liar, "-o", "jsonpath={.metadata.annotations}")
+		if err == nil && !strings.Contains(out, `"`+at+`"`) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, liar, lab.Hub)) // it would tell the truth
+	seen, err := t.Pool.Coordinator(lab.Operator).CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, victim,
+		metav1.GetOptions{})
+	t.Must(err)
+	t.Must(change(t, leases, liar, func(l *coordinationv1.Lease) {
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationKubelet, seen.Annotations[edge.AnnotationKubelet])
+	}))
+	for _, args := range [][]string{{"logs", "-n", workspace, "plain-2"}, {"exec", "-n", workspace, "plain-2", "--", "id"}} {
+		out, err := kubectl(t, onSite, "", args...)
+		if err == nil || !strings.Contains(out, "the kubelet of node "+liar+" is not called") {
+			t.Fail("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+		t.Say("refused: kubectl %s: %.300s", strings.Join(args, " "), strings.TrimSpace(out))
+	}
+	worksOnSite(t, "while another names its address and its certificate")
+	kubectlMust(t, "", "annotate", "node", liar, edge.AnnotationLANAddress+"-")
+	t.Must(t.Lab.Node(t.Ctx, lab.Start, liar, lab.Hub))
+	t.Pool.Settled(60 * time.Second)
 }
 
 // onNode runs a shell command on a node.
