@@ -18,6 +18,15 @@ type History int64
 // histories bounds the cloud's histories. A filled history is the cloud's number minus this, so it is below 0.
 const histories = 1 << 62
 
+// mostHistories is more than a cloud has: if it is restored from a backup each hour, it has fewer in a century.
+const mostHistories History = 1 << 20
+
+// Believes reports whether whoever knows history h may take somebody's word that the cloud is in history n. Hubs keep the
+// number, and it never falls. So a number near the end would leave none for the histories that follow.
+func (h History) Believes(n History) bool {
+	return n.OfCloud() <= max(h.OfCloud(), mostHistories)+mostHistories
+}
+
 // Filled is the history of objects that a filler brought, if the filler had them from history h of the cloud. Filled histories
 // have the same order as those of the cloud.
 func (h History) Filled() History {

@@ -265,11 +265,13 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 		"history", k.number)
 }
 
-// Raise records that a pool member knows of a later history.
+// Raise records that a pool member knows of a later history. What no cloud reaches changes nothing.
 func (k *HistoryKeeper) Raise(n edge.History) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.raiseLocked(n)
+	if k.number.Believes(n) {
+		k.raiseLocked(n)
+	}
 }
 
 // raiseLocked begins a later history, for all resources at once. So if the store of only one resource was restored, the hub

@@ -293,6 +293,11 @@ func TestALaterNumberIsTaken(t *testing.T) {
 		w.want(HistoryState{Number: 5, Sure: true})
 		w.flap()
 		w.want(HistoryState{Number: 5, Sure: true})
+		w.k.Raise(1 << 61) // a leader that lies
+		w.want(HistoryState{Number: 5, Sure: true})
+		if kept := string(w.disk[blobKey]); kept != "5" {
+			t.Errorf("the disk keeps %s", kept)
+		}
 	})
 }
 

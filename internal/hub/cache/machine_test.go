@@ -226,6 +226,26 @@ func (s *script) begin(line string) {
 	s.machine, s.wake, s.refused = NewMachine(config, s.event.Position), time.Time{}, ""
 }
 
+// TestALeaderThatCountsTooFar: a history that no cloud reaches is not followed, whether the leader declares it or the mirror's
+// content is of it.
+func TestALeaderThatCountsTooFar(t *testing.T) {
+	const far = 1 << 61
+	s := script{t: t, began: time.Unix(1_700_000_000, 0)}
+	s.begin("machine pool follower=n2 cloud=up coordinator=up position=100")
+	s.event.Covered, s.event.Declared = true, far
+	if d := s.machine.Step(s.event); d.Raise != 0 || !d.settled() {
+		t.Errorf("declared by the leader: raise to %s, settled: %t", d.Raise, d.settled())
+	}
+	s.begin("machine pool follower=n2 cloud=up coordinator=up covered")
+	if d := s.machine.Step(s.event); d.Start.From != Coordinator || !d.Start.List {
+		t.Fatalf("it reads from the %s", d.Start.From)
+	}
+	s.event.What = Fetched{Revision: 200, History: far, Have: 0, Lost: 0}
+	if d := s.machine.Step(s.event); d.Raise != 0 || d.Apply || !strings.Contains(d.Status.Refused, "which no cloud reaches") {
+		t.Errorf("content of the mirror: raise to %s, apply: %t, refused: %s", d.Raise, d.Apply, d.Status.Refused)
+	}
+}
+
 // The waits for the end of a doubt follow from the doubt itself.
 func TestTimesFitTheDoubt(t *testing.T) {
 	longest := doubt.Shown().Longest()

@@ -224,6 +224,7 @@ func TestAnotherHistoryOfTheCloud(t *testing.T) {
 	}
 	want("everything of an earlier one", b.in(t, 0, 0, pooltest.WholeStream(900, slice("a", 10))...), 409, 60, 2)
 	want("by who knows of no history", b.pushSlices(t, 0, pooltest.WholeStream(900, slice("a", 10))...), 409, 60, 2)
+	want("everything of one that no cloud reaches", b.in(t, 1<<61, 0, pooltest.WholeStream(900, slice("a", 10))...), 400, 60, 2)
 	f := b.mirror.state().Resources[0]
 	if f.History != 1 || f.Applied != 60 {
 		t.Errorf("index: %+v", f)
