@@ -67,7 +67,14 @@ const (
 	DiscoveryGeneration = "generation"
 	// DiscoveryNodes are addresses of the pool's nodes, one per line: a coordinator that has moved is at one of them.
 	DiscoveryNodes = "nodes"
+	// DiscoveryDenied names nodes and hubs whose certificates no longer hold in the pool, one per line: their users, or
+	// CertificateIDPrefix and a certificate's digest.
+	DiscoveryDenied = "denied"
 )
+
+// CertificateIDPrefix begins the id of a certificate, as kube-apiserver writes it. The certificate's SHA-256 follows, in
+// lower-case hexadecimal digits.
+const CertificateIDPrefix = "X509SHA256="
 
 // CoordinatorUsers is the prefix of all coordinators' user names at kubelets. The cloud knows no such user.
 const CoordinatorUsers = "openyurt:yurt-coordinator"

@@ -67,14 +67,15 @@ type YurtCoordinatorSpec struct {
 
 	// deniedUsers lists client certificates that the pool's coordinator no longer accepts, whoever signed them. Give the name
 	// of a user, or X509SHA256= and the SHA-256 digest of one certificate in lower-case hexadecimal digits. The coordinator's
-	// audit log shows both. A coordinator that is cut off from the cloud learns of a change when its link is back.
+	// audit log shows both. A coordinator that is cut off from the cloud learns of a change when its link is back. Neighbours
+	// lend their links to no node that is denied, by the name of the node or the digest of its hub's certificate.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:Pattern=`^\S+( \S+)*$`
-	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('X509SHA256=') || self.matches('^X509SHA256=[0-9a-f]{64}$')",message="give X509SHA256= and 64 lower-case hexadecimal digits"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^X509SHA256=[0-9a-f]{64}$') || !self.matches('(?i)^(x509[0-9a-z]*|sha-?[0-9]+|serial)( fingerprint)?[=:]|^([0-9a-f]{2}:)+[0-9a-f]{2}$|^[0-9a-f]{32,}$')",message="to deny one certificate, give X509SHA256= and 64 lower-case hexadecimal digits"
 	DeniedUsers []string `json:"deniedUsers,omitempty"`
 
 	// rekey is any text. When you change it, the coordinator gets a new key for the pool's kubelets, and its former keys are no

@@ -154,7 +154,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if r.metrics.tried(kindOperator, err) != nil {
 		return outcome{}, given{}, err
 	}
-	told := discovery(f.Pool, seats, authority.Trusted, kubelets.ids(), f.Addresses, f.Owner)
+	told := discovery(f, seats, authority.Trusted, kubelets.ids())
 	if err := r.publish(ctx, told, edge.Slot(len(f.At))); err != nil {
 		return outcome{}, given{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -243,16 +244,18 @@ type seat struct {
 }
 
 // discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. It also has the credential ids of
-// the client certificates that coordinators may show to kubelets, and the addresses of the pool's nodes.
-func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes []string, o owner) *corev1.ConfigMap {
+// the client certificates that coordinators may show to kubelets, the addresses of the pool's nodes, and which of them are
+// denied.
+func discovery(f facts, seats []seat, bundle []byte, clients []string) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: ownedMeta(edge.NamespaceSystem, pool.DiscoveryConfigMap(), pool, o),
+		ObjectMeta: ownedMeta(edge.NamespaceSystem, f.Pool.DiscoveryConfigMap(), f.Pool, f.Owner),
 		Data: map[string]string{
-			edge.DiscoveryServerName: pool.CoordinatorServerName(),
+			edge.DiscoveryServerName: f.Pool.CoordinatorServerName(),
 			edge.DiscoveryCA:         string(bundle),
 			edge.DiscoveryClients:    string(lines(clients)),
-			edge.DiscoveryNodes:      string(lines(nodes)),
+			edge.DiscoveryNodes:      string(lines(f.Addresses)),
+			edge.DiscoveryDenied:     string(lines(deniedHubs(f.Denied))),
 		},
 	}
 	for _, s := range seats {
@@ -260,6 +263,18 @@ func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes [
 		m.Data[s.Generation.Slot.GenerationKey()] = s.Generation.String()
 	}
 	return m
+}
+
+// deniedHubs returns which of the denied users can be hubs and their nodes. Hubs are not told people's names.
+func deniedHubs(denied []string) (all []string) {
+	for _, who := range denied {
+		for _, form := range []string{edge.NodeName("").User(), edge.NodeName("").HubUser(), edge.CertificateIDPrefix} {
+			if strings.HasPrefix(who, form) && !strings.Contains(who, " ") {
+				all = append(all, who)
+			}
+		}
+	}
+	return all
 }
 
 // grants returns the RBAC objects of a pool with these nodes. They let the nodes forward heartbeats, and read where their

@@ -249,8 +249,29 @@ func TestAgainstAnAPIServer(t *testing.T) {
 		t.Error(hint.Data)
 	}
 	k.hubMayRead("real")
+	k.mayBeDenied("real")
 	k.nothingAtRest("real")
 	k.removed("real")
+}
+
+// mayBeDenied: users, and certificates in one form. Another form would deny nobody, and nobody would notice.
+func (k *cluster) mayBeDenied(name string) {
+	k.t.Helper()
+	digest := strings.Repeat("0a", 32)
+	for who, may := range map[string]bool{
+		"ana": true, "system:node:n1": true, "shawn:x": true, "X509SHA256=" + digest: true, digest: false,
+		"X509SHA256=" + digest[1:]: false, "x509sha256=" + digest: false, "SHA256:" + digest: false, "X509SHA1=0a": false,
+		"sha256 Fingerprint=0A:0B": false, "0A:0B:0C": false, "serial=0A": false,
+	} {
+		var c v1alpha1.YurtCoordinator
+		k.is("", name, &c)
+		was := c.DeepCopy()
+		c.Spec.DeniedUsers = []string{who}
+		err := k.c.Patch(k.t.Context(), &c, client.MergeFrom(was), client.DryRunAll)
+		if may != (err == nil) || !may && !strings.Contains(err.Error(), "give X509SHA256= and 64 lower-case") {
+			k.t.Errorf("%q may be denied: %v", who, err)
+		}
+	}
 }
 
 // checkPod: what the template, the tweaks and the API server make together.

@@ -127,7 +127,7 @@ func (w *world) alone(cr string, pool edge.PoolName) {
 	w.get(edge.NamespaceSystem, pool.DiscoveryConfigMap(), &hint)
 	w.get(edge.NamespaceSystem, pool.KubeconfigSecret(), &operators)
 	if keys := slices.Sorted(maps.Keys(hint.Data)); !slices.Equal(keys, []string{
-		"ca.crt", "generation", "kubelet-clients", "nodes", "server", "serverName",
+		"ca.crt", "denied", "generation", "kubelet-clients", "nodes", "server", "serverName",
 	}) {
 		w.t.Errorf("hubs are told %v", keys)
 	}

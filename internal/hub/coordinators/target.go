@@ -37,6 +37,8 @@ type Target struct {
 	Nodes string `json:"nodes,omitempty"`
 	// KubeletClients are the credential ids of the certificates that the coordinators may show to kubelets, one per line.
 	KubeletClients string `json:"kubeletClients,omitempty"`
+	// Denied are the nodes and hubs whose certificates no longer hold in the pool, one per line: see edge.DiscoveryDenied.
+	Denied string `json:"denied,omitempty"`
 	// Owner and OwnerUID are the name and UID of the YurtCoordinator that owns the ConfigMap. They are empty if no
 	// YurtCoordinator owns it.
 	Owner    string    `json:"owner,omitempty"`
@@ -49,10 +51,11 @@ const (
 	apiVersionOwner = "apps.openyurt.io/v1alpha1"
 )
 
-// maxClients bounds the credential ids that are read, maxNodes the addresses.
+// maxClients bounds the credential ids that are read, maxNodes the addresses, maxDenied who is denied.
 const (
 	maxClients = 32
 	maxNodes   = 1024
+	maxDenied  = 1000
 )
 
 // Clients returns the credential ids of the certificates that the coordinators may show to kubelets.
@@ -135,6 +138,8 @@ func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 	}
 	ids := strings.Fields(data[edge.DiscoveryClients])
 	t.KubeletClients = strings.Join(ids[:min(len(ids), maxClients)], "\n")
+	denied := strings.Fields(data[edge.DiscoveryDenied])
+	t.Denied = strings.Join(denied[:min(len(denied), maxDenied)], "\n")
 	nodes := slices.DeleteFunc(strings.Fields(data[edge.DiscoveryNodes]), func(n string) bool {
 		_, err := netip.ParseAddr(n)
 		return err != nil

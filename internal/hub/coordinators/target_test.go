@@ -153,11 +153,25 @@ func TestClients(t *testing.T) {
 	}
 }
 
+// TestDenied: as clients are.
+func TestDenied(t *testing.T) {
+	data := told(authority(t))
+	data[edge.DiscoveryDenied] = "system:node:n1\n X509SHA256=aa\n\n"
+	if got, err := Read("p1", data); err != nil || got.Denied != "system:node:n1\nX509SHA256=aa" {
+		t.Errorf("%q, %v", got.Denied, err)
+	}
+	data[edge.DiscoveryDenied] = strings.Repeat("a\n", maxDenied+10)
+	if got, err := Read("p1", data); err != nil || len(strings.Fields(got.Denied)) != maxDenied {
+		t.Errorf("%d are denied, %v", len(strings.Fields(got.Denied)), err)
+	}
+}
+
 func TestRecall(t *testing.T) {
 	want := Target{
 		Place:  Place{"10.0.0.2:10270", edge.Generation{Number: 7}},
 		Others: [edge.MaxSlots - 1]Place{{}, {"10.0.0.3:10270", edge.Generation{Slot: 2, Number: 5}}},
 		CA:     authority(t), Nodes: "10.0.0.3\n10.0.0.4", KubeletClients: "X509SHA256=aa\nX509SHA256=bb",
+		Denied: "system:node:n1",
 	}
 	content, err := json.Marshal(remembered{"p1", want})
 	if err != nil {

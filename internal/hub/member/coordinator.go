@@ -63,6 +63,7 @@ func (m *Membership) reachCoordinators() error {
 			m.seek(finder, slot)
 		}
 		m.retime(finder.Target())
+		m.denied = func() string { return finder.Target().Denied }
 		return nil
 	}
 	for _, at := range m.cfg.At {

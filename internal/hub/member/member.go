@@ -27,6 +27,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -98,6 +99,7 @@ type place interface {
 type Membership struct {
 	cfg          Config
 	coordinators []*coordinator // at least one, in the order of their slots; nil means that the hub is alone
+	denied       func() string  // see coordinators.Target
 	home         *coordinators.Home
 
 	link       *live.Value[link.State]
@@ -126,6 +128,7 @@ func Alone(cfg Config) (*Membership, error) {
 func none(cfg Config) *Membership {
 	return &Membership{
 		cfg: cfg, link: live.NewValue(link.Down), standing: live.NewValue(lead.Standing{}), changed: func() {},
+		denied: func() string { return "" },
 	}
 }
 
@@ -201,6 +204,10 @@ func (m *Membership) Reached() map[int]rest.Interface {
 	}
 	return all
 }
+
+// Denied returns the nodes and hubs whose certificates no longer hold in the pool, as the cloud has last said. It is empty if
+// the coordinators' addresses are configured.
+func (m *Membership) Denied() []string { return strings.Fields(m.denied()) }
 
 // Heartbeats answers requests for kubelet's own Lease.
 func (m *Membership) Heartbeats() http.Handler { return m.heartbeats }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -51,8 +52,9 @@ type ClientConfig struct {
 	Wanted func() bool
 	// Coordinators returns clients, as this node, of the pool's coordinators that this hub reaches now, by slot.
 	Coordinators func() map[int]rest.Interface
-	// Dial opens a connection on the LAN.
+	// Dial opens a connection on the LAN. May reports whether a neighbour can relay at an address.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	May  func(at netip.AddrPort) bool
 	// Metrics registers the metrics; nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Clock and Chance are this machine's clocks and random numbers.
@@ -139,8 +141,14 @@ func (c *Client) works(ctx context.Context, n edge.Neighbour) {
 	}
 }
 
+// errElsewhere says that a neighbour names an address where no hub relays.
+var errElsewhere = errors.New("no hub relays there")
+
 // through asks one neighbour for a tunnel.
 func (c *Client) through(ctx context.Context, n edge.Neighbour, server string) (net.Conn, error) {
+	if !c.cfg.May(n.At) {
+		return nil, fmt.Errorf("%s: %w", n.At, errElsewhere)
+	}
 	reaching, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	raw, err := c.cfg.Dial(reaching, "tcp", n.At.String())

@@ -25,6 +25,7 @@
 //   - A Server relays only while its own line is up, and not while its link is itself relayed. So no two hubs relay for each
 //     other.
 //   - A Server bounds its tunnels, and the bytes that it carries in a second and in a day, in total and for each neighbour.
+//   - A Server relays for no node that the cloud, by its last word, has denied or does not count among the pool's nodes.
 //   - A Client sends nothing to a neighbour that does not show the certificate of that neighbour's hub.
 //
 // The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud would have
@@ -47,6 +48,10 @@
 //   - borrowers.tunnels: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
 //   - borrowers.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
 //   - borrower.spent: entered when a neighbour's share of them is; ends when the day is over. (TestAllowance)
+//   - Server.word: entered when the cloud says which nodes the pool has; ends when it says another thing, asked when askEvery is
+//     over. (TestWhoIsGone)
+//   - Server.unknown: entered when a neighbour is missing there; ends when the cloud says it anew, asked when askAgain is over.
+//     (TestWhoIsGone)
 //   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.
 //     (TestATunnelEndsWhenNothingComes)
 package relay

@@ -49,6 +49,8 @@ type Parties struct {
 	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator with the given server name, if that coordinator is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
+	// Denied returns whose certificates hold no longer in the pool, as the cloud has last said: users, and credential ids.
+	Denied func() []string
 }
 
 // Lending lends this hub's line to neighbours, and borrows theirs. Make one with NewLending, set its limits with Change, and
@@ -107,17 +109,24 @@ func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = NewClient(ClientConfig{
 		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Dir: l.cfg.Dir, Coordinators: p.Coordinators,
-		Dial: l.cfg.Ends.DialNear, Wanted: l.lends.Get,
+		Dial: l.cfg.Ends.DialNear, Wanted: l.lends.Get, May: l.mayBeAt,
 		Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock, Chance: l.cfg.Ends.Chance,
 	})
 	l.server = NewServer(ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
+		Node: l.cfg.Node, Nodes: nodesOf(l.cfg.Pool, p.Cloud.RESTConfig().Host, p.Cloud.AsNode()), Denied: p.Denied,
 		Limits: l.limits.Get, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
 	l.passer = NewPasser(PasserConfig{
 		Named: func(name string) bool { return name == l.cfg.Pool.CoordinatorServerName() },
 		Dial:  p.DialCoordinator, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
+}
+
+// mayBeAt reports whether a neighbour's hub can relay at an address. The address is the neighbour's own word, so it leads to no
+// other port, and to no program of this node, unless this hub itself is there.
+func (l *Lending) mayBeAt(at netip.AddrPort) bool {
+	return at.Port() == edge.PortHubRelay && (at.Addr().Unmap().IsGlobalUnicast() || l.cfg.Address.Get().IsLoopback())
 }
 
 // DialContext opens a connection to an API server for code that does not use the upstream. The connection goes through a
@@ -182,6 +191,7 @@ func (l *Lending) Run(ctx context.Context) error {
 	}
 	var g run.Group
 	g.Add("neighbours", l.client.Run)
+	g.Add("who may borrow", l.server.Run)
 	g.Add("relay", at.Run)
 	return g.Run(ctx)
 }

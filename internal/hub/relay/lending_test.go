@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 )
@@ -52,5 +53,31 @@ func TestWhoCannotLend(t *testing.T) {
 	}
 	if _, err := l.DialContext(t.Context(), "tcp", "10.0.0.1:6443"); !errors.Is(err, errOwnWay) {
 		t.Errorf("it dials by %v", err)
+	}
+}
+
+// TestWhereANeighbourIsAsked: a neighbour's own word leads to the port where hubs relay, and to nothing of this node's.
+func TestWhereANeighbourIsAsked(t *testing.T) {
+	own := live.NewValue(netip.Addr{})
+	l := NewLending(LendingConfig{Address: own, Dial: ownWay})
+	for at, want := range map[string]bool{
+		"10.0.0.2:10269": true, "[fd00::2]:10269": true, "[::ffff:10.0.0.2]:10269": true,
+		"10.0.0.2:22": false, "10.0.0.2:10268": false, "127.0.0.1:10269": false, "[::1]:10269": false,
+		"[::ffff:127.0.0.1]:10269": false, "169.254.169.254:10269": false, "[fe80::1%eth0]:10269": false,
+		"224.0.0.1:10269": false, "0.0.0.0:10269": false, "255.255.255.255:10269": false,
+	} {
+		if got := l.mayBeAt(netip.MustParseAddrPort(at)); got != want {
+			t.Errorf("%s: %t", at, got)
+		}
+	}
+	own.Set(netip.MustParseAddr("127.0.0.3"))
+	if !l.mayBeAt(netip.MustParseAddrPort("127.0.0.2:10269")) || l.mayBeAt(netip.MustParseAddrPort("127.0.0.2:22")) {
+		t.Error("a hub at a loopback address does not find one at another")
+	}
+	asked := 0
+	c := newAuthority(t).asks(t, pool(map[edge.NodeName]string{"n2": "10.0.0.2:22"}))
+	c.cfg.May, c.cfg.Dial = l.mayBeAt, func(context.Context, string, string) (net.Conn, error) { asked++; return nil, errOwnWay }
+	if _, err := c.DialContext(t.Context(), "tcp", "10.0.0.1:6443"); !errors.Is(err, errElsewhere) || asked != 0 {
+		t.Errorf("%v, after %d connections", err, asked)
 	}
 }

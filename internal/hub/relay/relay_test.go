@@ -85,11 +85,22 @@ func (a *authority) hub(t *testing.T, name string) Credentials {
 // member is a hub that relays.
 type member struct {
 	*Server
-	link  *live.Value[link.State]
-	lends *live.Value[bool]
-	at    string
-	close func()
+	link   *live.Value[link.State]
+	lends  *live.Value[bool]
+	denied atomic.Pointer[[]string] // nil means nobody
+	at     string
+	close  func()
 }
+
+func (m *member) denies() []string {
+	if all := m.denied.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// silentCloud does not say which nodes the pool has.
+func silentCloud(context.Context) ([]edge.NodeName, error) { return nil, errors.New("silence") }
 
 func generous() Limits {
 	return Limits{PerPeer: 4, All: 8, BytesPerSecond: 8 << 20, BytesPerDay: 1 << 30}
@@ -101,7 +112,7 @@ func (a *authority) relays(t *testing.T, name edge.NodeName, limits Limits, targ
 	known := a.hub(t, name.HubUser())
 	m.Server = NewServer(ServerConfig{
 		Credentials: known, Lends: m.lends, Link: m.link, Targets: targets, Dial: (&net.Dialer{}).DialContext,
-		Limits: func() Limits { return limits },
+		Node: name, Nodes: silentCloud, Denied: m.denies, Limits: func() Limits { return limits },
 	})
 	s := httptest.NewUnstartedServer(m.Server)
 	s.TLS, s.Config.ErrorLog = known.Serving(), nil
@@ -179,6 +190,7 @@ func (a *authority) asks(t *testing.T, coordinators ...*coordinator) *Client {
 		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
 		Coordinators: func() map[int]rest.Interface { return all },
 		Dial:         (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
+		May: func(netip.AddrPort) bool { return true },
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,11 @@ type ServerConfig struct {
 	Targets []string
 	// Dial opens a connection to one of the Targets, by this hub's own way.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Node is this hub's own node. Nodes asks the cloud for the nodes of the pool, and Denied returns whose certificates hold no
+	// longer, as the cloud has last said: users, and credential ids.
+	Node   edge.NodeName
+	Nodes  func(ctx context.Context) ([]edge.NodeName, error)
+	Denied func() []string
 	// Limits bound what is relayed. They may change.
 	Limits func() Limits
 	// Metrics registers the metrics; nil means that they are not exported.
@@ -45,6 +51,7 @@ type refusal string
 
 const (
 	stranger refusal = "unknown"    // no hub of this pool
+	denied   refusal = "denied"     // its node was denied or is gone, by the cloud's word
 	notLent  refusal = "off"        // this hub relays for nobody
 	noTunnel refusal = "no-connect" // not a request for a tunnel
 	noTarget refusal = "target"     // a tunnel to something other than an API server of this hub
@@ -59,6 +66,10 @@ type Server struct {
 	cfg     ServerConfig
 	targets map[string]bool
 	use     *borrowers
+	// word is the cloud's last one about the pool's nodes. wanted has Run ask for it, and unknown says that it lacks a neighbour.
+	word    *live.Value[*word]
+	wanted  chan struct{}
+	unknown atomic.Bool
 
 	refused *prometheus.CounterVec
 	opened  prometheus.Counter
@@ -70,12 +81,13 @@ func NewServer(c ServerConfig) *Server {
 	m := promauto.With(c.Metrics)
 	s := &Server{
 		cfg: c, targets: map[string]bool{}, use: newBorrowers(c.Limits()),
+		word: live.NewValue(&word{}), wanted: make(chan struct{}, 1),
 		refused: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_relay_refused_total",
 			Help: "What this hub did not relay, by the reason: connections that were not let in (no-certificate; unknown, of " +
-				"no hub of this pool; slow; broken; too-many of their address), and requests (off, by this hub's settings; " +
-				"no-connect; target, to no API server of this hub's; no-link of its own; day, whose bytes are spent; " +
-				"too-many tunnels; unreached, the API server).",
+				"no hub of this pool; slow; broken; too-many of their address), and requests (denied, or of a node that is " +
+				"gone, by the cloud's word; off, by this hub's settings; no-connect; target, to no API server of this hub's; no-link " +
+				"of its own; day, whose bytes are spent; too-many tunnels; unreached, the API server).",
 		}, []string{"reason"}),
 		opened: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_relay_tunnels_total", Help: "Tunnels that this hub opened for neighbours.",
@@ -84,7 +96,7 @@ func NewServer(c ServerConfig) *Server {
 			Name: "yurthub_relay_bytes_total", Help: "Bytes that this hub carried for neighbours, by the direction: up, down.",
 		}, []string{"direction"}),
 	}
-	for _, why := range []refusal{stranger, notLent, noTunnel, noTarget, noLink, overDay, tooMany, noAnswer} {
+	for _, why := range []refusal{stranger, denied, notLent, noTunnel, noTarget, noLink, overDay, tooMany, noAnswer} {
 		s.refused.WithLabelValues(string(why))
 	}
 	for _, way := range []direction{upwards, downwards} {
@@ -116,6 +128,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusForbidden, stranger, "only for hubs of this pool")
 		return
 	}
+	shown := r.TLS.PeerCertificates[0].Raw
+	if err := s.refuses(peer, shown, s.word.Get()); err != nil {
+		if errors.Is(err, errNoMember) { // it may have joined lately
+			s.unknown.Store(true)
+			s.asks()
+		}
+		s.refuse(w, http.StatusForbidden, denied, err.Error())
+		return
+	}
 	switch {
 	case !s.cfg.Lends.Get():
 		s.refuse(w, http.StatusServiceUnavailable, notLent, errOff.Error())
@@ -136,10 +157,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.use.leave(peer)
+	s.asks()
 	ctx, stop := s.cfg.Link.While(r.Context(), func(state link.State) bool { return state == link.Up }, errOwnLine)
 	defer stop()
 	ctx, leave := s.cfg.Lends.While(ctx, func(lends bool) bool { return lends }, errOff)
 	defer leave()
+	ctx, out := s.word.While(ctx, func(now *word) bool { return s.refuses(peer, shown, now) == nil }, errWithdrawn)
+	defer out()
 	if s.cfg.Link.Get() != link.Up {
 		s.refuse(w, http.StatusServiceUnavailable, noLink, errOwnLine.Error())
 		return

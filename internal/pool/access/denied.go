@@ -9,12 +9,13 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"yurtcoordinator/internal/edge"
 )
 
 const (
-	// fingerprintPrefix begins an item that denies one certificate. The SHA-256 digest of the certificate follows in hexadecimal.
-	// The audit log shows the same text as the credential's id.
-	fingerprintPrefix = "X509SHA256="
+	// fingerprintPrefix begins an item that denies one certificate. The audit log shows the same text as the credential's id.
+	fingerprintPrefix = edge.CertificateIDPrefix
 	// maxDeniedItem bounds an item, in bytes. A certificate's common name has at most 64 characters.
 	maxDeniedItem = 256
 )

@@ -103,10 +103,11 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 }
 
 // relaysAt returns the address at which a node's hub relays for other nodes, from the annotations of the node's Lease. The zero
-// value means that the hub does not relay. A hub whose own heartbeats are delegated or relayed does not.
+// value means that the hub does not relay. A hub whose own heartbeats are delegated or relayed does not. Other hubs dial the
+// address, so it is a unicast one, with the port where hubs relay.
 func relaysAt(of map[string]string) netip.AddrPort {
 	at, err := netip.ParseAddrPort(of[edge.AnnotationRelaysAt])
-	if err != nil || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Port() == 0 ||
+	if err != nil || !at.Addr().Unmap().IsGlobalUnicast() || at.Port() != edge.PortHubRelay ||
 		of[edge.DelegateHeartbeat] != "" || of[edge.AnnotationRelayedBy] != "" {
 		return netip.AddrPort{}
 	}

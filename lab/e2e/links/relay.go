@@ -2,13 +2,12 @@ package links
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,8 +41,8 @@ var relayScenarios = []kit.Scenario{
 	{
 		Name: "relay-abuse", Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
 		Doc: "A stranger without a certificate, another pool's hub, a wrong target address and a flood all try the port " +
-			"where a hub relays. All are refused and counted, while a node of the pool is relayed as usual. Connections " +
-			"for the coordinator are passed on, within limits.",
+			"where a hub relays. All are refused and counted, while a node of the pool is relayed as usual. A greedy " +
+			"neighbour gets its share of the bytes. Connections for the coordinator are passed on, within limits.",
 	},
 }
 
@@ -346,7 +345,7 @@ func relayAbuse(t *kit.T) {
 	refused := func(why string) float64 {
 		return t.Node(host).Metric("yurthub_relay_refused_total", `reason="`+why+`"`)
 	}
-	ours, kubelet := hubOf(t, other), net.JoinHostPort(t.Node(other).Address(), "10250")
+	ours, kubelet := t.Node(other).HubCertificate(), net.JoinHostPort(t.Node(other).Address(), "10250")
 	coordinator := net.JoinHostPort(t.Node(host).Address(), strconv.Itoa(edge.PortCoordinator))
 	for _, tc := range []struct {
 		name   string
@@ -356,7 +355,7 @@ func relayAbuse(t *kit.T) {
 		why    string // as it is counted
 	}{
 		{"a stranger without a certificate", nil, cloud, "", "no-certificate"},
-		{"another pool's hub", hubOf(t, "p2-n1"), cloud, "", "unknown"},
+		{"another pool's hub", t.Node("p2-n1").HubCertificate(), cloud, "", "unknown"},
 		{"a hub of the pool, to a neighbour's kubelet", ours, kubelet, "403", "target"},
 		{"a hub of the pool, to the coordinator", ours, coordinator, "403", "target"},
 		{"a hub of the pool, to the cloud", ours, cloud, "200", ""},
@@ -381,6 +380,7 @@ func relayAbuse(t *kit.T) {
 		})
 	}
 	a.flood(cloud, refused)
+	a.greedy(cloud)
 	a.throng(refused)
 }
 
@@ -390,46 +390,47 @@ type attack struct {
 	host, from string
 }
 
-// hubOf returns the certificate of a node's hub, once it has one.
-func hubOf(t *kit.T, node string) *tls.Certificate {
-	var pair tls.Certificate
-	t.Eventually(60*time.Second, "the hub of "+node+" has a certificate by its pool's authority", func() error {
-		content, err := os.ReadFile(filepath.Join(t.Node(node).HubKeys(), "hub.pem"))
-		if err == nil {
-			pair, err = tls.X509KeyPair(content, content)
-		}
-		return err
-	})
-	pair.Certificate = pair.Certificate[:1]
-	return &pair
-}
-
 // ask asks for a tunnel, and returns the first line of the answer.
 func (a attack) ask(pair *tls.Certificate, target string) (net.Conn, string, error) {
-	raw, err := a.Lab.Dial(a.Ctx, a.from, net.JoinHostPort(a.Node(a.host).Address(), strconv.Itoa(edge.PortHubRelay)))
+	return a.Node(a.host).Tunnel(a.from, pair, target)
+}
+
+// greedyFor is how long a neighbour takes all that it gets. greedyShare is what a hub may carry for it in a second: a fourth of
+// what it carries for all.
+const greedyFor, greedyShare = 10 * time.Second, 512 << 10
+
+// greedy reads from the cloud through one tunnel, as fast as it can.
+func (a attack) greedy(cloud string) {
+	pair := a.Node(a.from).HubCertificate()
+	access, err := a.Lab.CloudConfigFrom(a.from)
 	a.Must(err)
-	config := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // who attacks does not care whom
-	if pair != nil {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }
+	access.Dial = func(context.Context, string, string) (net.Conn, error) {
+		conn, line, err := a.ask(pair, cloud)
+		if err == nil && !strings.Contains(line, "200") {
+			err = errors.New(line)
+		}
+		return conn, err
 	}
-	conn := tls.Client(raw, config)
-	_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
-	_, err = io.WriteString(conn, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
-	line := ""
-	if err == nil {
-		line, err = bufio.NewReader(conn).ReadString('\n')
+	client, err := rest.HTTPClientFor(access)
+	a.Must(err)
+	defer client.CloseIdleConnections()
+	carried := func() float64 { return a.Node(a.host).Metric("yurthub_relay_bytes_total") }
+	before, began := carried(), time.Now()
+	for time.Since(began) < greedyFor {
+		_, err := kit.Fetch(a.Ctx, client, strings.TrimSuffix(access.Host, "/")+"/openapi/v2?"+strconv.Itoa(int(carried())))
+		a.Must(err)
 	}
-	if err != nil {
-		_ = conn.Close()
-		return nil, strings.TrimSpace(line), err
+	took := time.Since(began).Seconds()
+	bytes := carried() - before
+	a.Figure("greedy_kb_s", bytes/1024/took)
+	if bytes < greedyShare || bytes > (took+2)*greedyShare {
+		a.Fail("a greedy neighbour got %.0f KB in %.0f s, want %d KB/s at most", bytes/1024, took, greedyShare>>10)
 	}
-	_ = raw.SetDeadline(time.Time{})
-	return conn, strings.TrimSpace(line), nil
 }
 
 // flood opens more tunnels than one node may have. The rest is refused, and the hub serves on.
 func (a attack) flood(cloud string, refused func(string) float64) {
-	pair := hubOf(a.T, a.from)
+	pair := a.Node(a.from).HubCertificate()
 	before := refused("too-many")
 	var open []net.Conn
 	defer func() {

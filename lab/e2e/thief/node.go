@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,10 +34,11 @@ import (
 const serverTries = 12 * time.Second
 
 var nodeScenarios = []kit.Scenario{{
-	Name: "stolen-node", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: stolenNode,
+	Name: "stolen-node", Lab: kit.Joining(lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), 0), Run: stolenNode,
 	Doc: "Somebody has a node's certificate and key elsewhere and goes for other nodes' and other pools' objects with " +
 		"kubectl: in the cloud, at both coordinators and at kubelets. He is refused. Once the node is denied and its Node " +
-		"deleted, the certificate opens nothing at the coordinator, and only a Node without a pool in the cloud.",
+		"deleted, the certificate opens nothing at the coordinator, and only a Node without a pool in the cloud; with its " +
+		"hub's key no neighbour lends its line.",
 }}
 
 func stolenNode(t *kit.T) {
@@ -141,7 +143,26 @@ func stolenNode(t *kit.T) {
 	}
 	t.Figure("refused_attempts", float64(attempts))
 
+	key, target := t.Node(stolen).HubCertificate(), strings.TrimPrefix(access.Host, "https://")
+	borrows := func() string {
+		conn, line, err := t.Node(victim).Tunnel(stolen, key, target)
+		t.Must(err)
+		t.Must(conn.Close())
+		return line
+	}
+	t.Eventually(60*time.Second, "a neighbour lends its line to the key of its hub", func() error {
+		if line := borrows(); !strings.Contains(line, "200") {
+			return errors.New(line)
+		}
+		return nil
+	})
 	shutOut(t, stolen, func() (string, error) { return as(on["p1"], append(lease, stolen)...) })
+	t.Eventually(60*time.Second, "no neighbour lends its line to that key", func() error {
+		if line := borrows(); !strings.Contains(line, "403") {
+			return errors.New(line)
+		}
+		return nil
+	})
 	refusedBy(inCloudAs,
 		inShop("get", "secrets"), append(lease, victim), inShop("create", "token", "default"),
 		[]string{"label", "node", victim, "x=y"},
