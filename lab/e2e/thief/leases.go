@@ -2,12 +2,14 @@ package thief
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"yurtcoordinator/internal/edge"
@@ -21,6 +23,11 @@ var leaseScenarios = []kit.Scenario{
 		Doc: "A node acts as its pool's forwarder and marks a neighbour's Lease and stamps it with 2099, again and again. The " +
 			"neighbour, connected or cut off, never turns NotReady, and its taint stops changing after the fourth time within " +
 			"a minute. Powered off, it is NotReady all the same.",
+	},
+	{
+		Name: "refused-lease", Lab: kit.Unrelayed(fourNodes.AsInstalled()), Run: refusedLease,
+		Doc: "A node has a Lease of its own delegated that the cloud refuses, ten times a second: first one that is full, " +
+			"then one whose owners a policy refuses. A neighbour that is cut off stays Ready, and the leader leads on.",
 	},
 }
 
@@ -141,4 +148,66 @@ func hasEvent(t *kit.T, node, reason string) error {
 		}
 	}
 	return fmt.Errorf("no Event %s of %s", reason, node)
+}
+
+// fullLease is how many bytes of annotations leave less room in a Lease than the forwarder's mark needs.
+const fullLease = 262_124
+
+func refusedLease(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	victim := t.Pool.Follower(leader)
+	thief := t.Pool.Follower(leader, victim)
+	own := nodeClient(t, thief).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, thief, lab.KubeletC)) // it would renew
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, thief, lab.Hub))
+	cut := t.Cut(victim)
+	t.Node(victim).Delegated(cut)
+
+	t.Say("the Lease of %s in the cloud is full: the forwarder's mark is too much", thief)
+	t.Must(change(t, own, thief, func(l *coordinationv1.Lease) {
+		l.Annotations = map[string]string{"filler": strings.Repeat("x", fullLease-len("filler"))}
+	}))
+	underRefusals(t, leader, thief, nil)
+
+	t.Say("the Lease of %s in the cloud is gone, and its copy has owners that a policy refuses", thief)
+	t.Must(own.Delete(t.Ctx, thief, metav1.DeleteOptions{}))
+	owner := func(name string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	}
+	underRefusals(t, leader, thief, []metav1.OwnerReference{owner(victim), owner(leader)})
+	t.NeverNotReady(t.Start, victim, leader)
+	t.Heal(victim)
+	t.Node(victim).Direct(time.Now())
+}
+
+// underRefusals renews a node's copy at the coordinator as delegated, ten times a second, for longer than a node may be silent.
+// The cloud must refuse what the leader forwards, and the leader must lead all the time.
+func underRefusals(t *kit.T, leader, thief string, owners []metav1.OwnerReference) {
+	copies := t.Pool.Coordinator(thief).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	before := t.Node(leader).Metric("yurthub_dropped_heartbeats_total", `reason="refused"`)
+	renewed := 0
+	for end := time.Now().Add(2*t.Config.Timing.Grace + 10*time.Second); time.Now().Before(end); {
+		err := change(t, copies, thief, func(l *coordinationv1.Lease) {
+			metav1.SetMetaDataLabel(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+			l.OwnerReferences, l.Spec.RenewTime = owners, &metav1.MicroTime{Time: time.Now()}
+		})
+		switch {
+		case err == nil:
+			renewed++
+		case !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err):
+			t.Must(err)
+		}
+		if renewed%20 == 0 {
+			if now, err := t.Pool.Leader(t.Pool.Hubs()); err != nil || now != leader {
+				t.Fail("%s led, now %q does: %v", leader, now, err)
+			}
+		}
+		t.Pause(100*time.Millisecond, "until the next renewal")
+	}
+	refused := t.Node(leader).Metric("yurthub_dropped_heartbeats_total", `reason="refused"`) - before
+	t.Say("%d renewals, %v of them refused by the cloud", renewed, refused)
+	if refused < 2 {
+		t.Fail("the cloud refused %v renewals of %s, of %d", refused, thief, renewed)
+	}
 }
