@@ -272,7 +272,7 @@ func (r robber) workloads() {
 	try("in another namespace", metav1.NamespaceDefault, "cannot create resource", func(*corev1.PodSpec) {})
 	take := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"serviceAccountName":%q}}}}`, powerful)
 	_, err = r.AppsV1().Deployments(system).Patch(r.Ctx, controllerAccount, types.MergePatchType, take, metav1.PatchOptions{})
-	refused(r.T, "its own Deployment, as another ServiceAccount", err, "belong to a YurtAppSet")
+	refused(r.T, "its own Deployment, as another ServiceAccount", err, "coordinator-controller may ") // two policies refuse it
 	pods := r.CoreV1().Pods(system)
 	for name, why := range map[string]string{"coredns": "names begin with", "yurthub-upgrade-p1-n1": "directories for upgrades",
 		"yurtappset-pull-p1-n1": "directories for upgrades"} {
