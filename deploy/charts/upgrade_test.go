@@ -15,8 +15,8 @@ import (
 // formerChart is the last commit before coordinators' Pods and Secrets were held to what they are for.
 const formerChart = "721ffbeed7779cf00d0ada1a34eb9547695c58d1"
 
-// TestUpgradeOfTheChart: a release of an earlier chart becomes one of this chart. What both have stays the same objects, what only
-// the earlier one has is gone, and what is uninstalled then leaves no more than docs/install.md says.
+// TestUpgradeOfTheChart: a release of an earlier chart becomes one of this chart. What both have stays the same objects, what
+// only the earlier one has is gone, and what is uninstalled then leaves no more than docs/install.md says.
 func TestUpgradeOfTheChart(t *testing.T) {
 	former := filepath.Join(t.TempDir(), "former.tgz")
 	archive := exec.CommandContext(t.Context(), "git", "-C", "../..", "archive", "--format=tar.gz", "--prefix="+chart+"/",

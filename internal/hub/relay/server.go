@@ -86,8 +86,8 @@ func NewServer(c ServerConfig) *Server {
 			Name: "yurthub_relay_refused_total",
 			Help: "What this hub did not relay, by the reason: connections that were not let in (no-certificate; unknown, of " +
 				"no hub of this pool; slow; broken; too-many of their address), and requests (denied, or of a node that is " +
-				"gone, by the cloud's word; off, by this hub's settings; no-connect; target, to no API server of this hub's; no-link " +
-				"of its own; day, whose bytes are spent; too-many tunnels; unreached, the API server).",
+				"gone, by the cloud's word; off, by this hub's settings; no-connect; target, to no API server of this hub's; " +
+				"no-link of its own; day, whose bytes are spent; too-many tunnels; unreached, the API server).",
 		}, []string{"reason"}),
 		opened: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_relay_tunnels_total", Help: "Tunnels that this hub opened for neighbours.",

@@ -247,7 +247,7 @@ func TestTheMatrix(t *testing.T) {
 	case got == want.String():
 	case *update:
 		page := before + matrixBegin + want.String() + matrixEnd + after
-		if err := os.WriteFile(matrixPage, []byte(page), 0o644); err != nil { //nolint:gosec // a page of the documentation
+		if err := os.WriteFile(matrixPage, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:

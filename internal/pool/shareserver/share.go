@@ -234,7 +234,7 @@ func readBatch(frames *stream.FrameReader, to taker) (ended bool, err error) {
 		}
 		if errors.Is(err, stream.ErrEventTooLarge) {
 			return false, exchange.Refused(http.StatusRequestEntityTooLarge,
-				"an object of the push is larger than %d bytes; leave it out, nothing of its batch was changed", exchange.MaxFrame)
+				"an object of the push has more than %d bytes; leave it out, nothing of its batch was changed", exchange.MaxFrame)
 		}
 		if err != nil {
 			return false, exchange.Unreadable(err)
