@@ -76,7 +76,8 @@ type Report struct {
 
 // Main carries out an order. Before it listens it writes an empty line.
 func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
-	raw, err := -1, error(nil)
+	var err error
+	raw := -1
 	if len(o.Sniff) > 0 { // a container has this right, if nobody takes it away
 		if raw, err = onLoopback(); err != nil {
 			return err

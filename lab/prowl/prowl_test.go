@@ -84,7 +84,10 @@ func TestCrowd(t *testing.T) {
 	done := make(chan Report)
 	go func() {
 		var report Report
-		(&Crowd{At: []string{listener.Addr().String()}, From: []string{"127.0.0.66"}, Each: 3}).stand(ctx, &report)
+		crowd := Crowd{At: []string{listener.Addr().String()}, From: []string{"127.0.0.66"}, Each: 3}
+		if err := crowd.stand(ctx, &report); err != nil {
+			t.Error(err)
+		}
 		done <- report
 	}()
 	for i := range 6 { // the first three are sent away

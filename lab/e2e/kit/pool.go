@@ -171,8 +171,8 @@ func (pool Pool) Coordinator(name string) kubernetes.Interface {
 }
 
 // ShutOut reports whether an error's text says that a server has refused a client in the TLS handshake. With TLS 1.3 a client has
-// ended its side of the handshake by then. If it is about to write when the alert arrives, Go's HTTP/2 says only that nothing came
-// before the end.
+// ended its side of the handshake by then. If it is about to write when the alert arrives, Go's HTTP/2 says only that nothing
+// came before the end.
 func ShutOut(text string) bool {
 	return strings.Contains(text, "remote error: tls: ") || strings.Contains(text, "http2: client conn could not be established")
 }

@@ -144,8 +144,9 @@ func stolenNode(t *kit.T) {
 	t.Figure("refused_attempts", float64(attempts))
 
 	key, target := t.Node(stolen).HubCertificate(), strings.TrimPrefix(access.Host, "https://")
+	from := t.Pool.Follower(stolen, victim) // the stolen machine loses its power
 	borrows := func() string {
-		conn, line, err := t.Node(victim).Tunnel(stolen, key, target)
+		conn, line, err := t.Node(victim).Tunnel(from, key, target)
 		t.Must(err)
 		t.Must(conn.Close())
 		return line
