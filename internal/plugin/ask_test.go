@@ -171,7 +171,8 @@ func TestAViewerAsksForACertificate(t *testing.T) {
 		},
 		"not the pool's authority": func(r *certificatesv1.CertificateSigningRequest, x *x509.CertificateRequest) {
 			alone := pools.sign(t, x.Subject, x.PublicKey)
-			r.Status.Certificate = slices.Concat(alone[:bytes.LastIndex(alone, []byte("-----BEGIN"))], asPEM(newSigner(t).cert.Raw))
+			own := alone[:bytes.LastIndex(alone, []byte("-----BEGIN"))]
+			r.Status.Certificate = slices.Concat(own, asPEM(newSigner(t).cert.Raw))
 		},
 	} {
 		answer = a

@@ -119,8 +119,8 @@ func warning(a Asked) []part {
 	return []part{el("details", el("summary", text("Your browser has warned of this page")), el("p", text(
 		"It does not know the pool's authority, so it can't tell this page from another one that somebody on this network "+
 			"serves. Look at the certificate: its SHA-256 fingerprint is printed beside the link. If it is another, close the "+
-			"page, and have the link withdrawn. Whoever serves that page has the link, sees what it shows, and shows you what he "+
-			"likes.")))}
+			"page, and have the link withdrawn. Whoever serves that page has the link, sees what it shows, and shows you what "+
+			"he likes.")))}
 }
 
 // fragment returns the parts of the page that change.

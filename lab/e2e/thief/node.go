@@ -45,7 +45,7 @@ func stolenNode(t *kit.T) {
 	dir, err := os.MkdirTemp("", "")
 	t.Must(err)
 	defer func() { t.Must(os.RemoveAll(dir)) }()
-	t.Pool.Settled(30 * time.Second)
+	leader := t.Pool.Settled(30 * time.Second)
 	stolen := t.Pool.Follower()
 	victim := t.Pool.Follower(stolen)
 	const theirs = "p2-n1"
@@ -144,9 +144,8 @@ func stolenNode(t *kit.T) {
 	t.Figure("refused_attempts", float64(attempts))
 
 	key, target := t.Node(stolen).HubCertificate(), strings.TrimPrefix(access.Host, "https://")
-	from := t.Pool.Follower(stolen, victim) // the stolen machine loses its power
-	borrows := func() string {
-		conn, line, err := t.Node(victim).Tunnel(from, key, target)
+	borrows := func() string { // not from the stolen machine, which loses its power
+		conn, line, err := t.Node(victim).Tunnel(leader, key, target)
 		t.Must(err)
 		t.Must(conn.Close())
 		return line

@@ -20,8 +20,9 @@ import (
 var viewerScenarios = []kit.Scenario{{
 	Name: "viewer", Lab: kit.OnePool.AsInstalled(), Run: viewer,
 	Doc: "A person with the chart's role `openyurt:pool-viewer` uses `kubectl yurt` in the cloud, gets no operators' " +
-		"kubeconfig, and asks for a certificate that only looks. With it she sees the page, Nodes, Events and Pods on site, but " +
-		"no Pod's password; whatever else she tries is refused, and the audit log has her name. Once she is denied she sees nothing.",
+		"kubeconfig, and asks for a certificate that only looks. With it she sees the page, Nodes, Events and Pods on site, " +
+		"but no Pod's password; whatever else she tries is refused, and the audit log has her name. Once she is denied she " +
+		"sees nothing.",
 }}
 
 // password stands in a Pod's environment, arguments and probe.
