@@ -113,6 +113,8 @@ func TestNodeStatus(t *testing.T) {
 
 	registers := node("status-2", "", nil)
 	mustAccept(t, "a node that registers", self.Create(t.Context(), registers, client.DryRunAll))
+	registers.Labels = map[string]string{nodepool.LabelHostNetwork: "true"}
+	mustAccept(t, "one that OpenYurt's webhook labels", self.Create(t.Context(), registers, client.DryRunAll))
 	registers.Status.Conditions = []corev1.NodeCondition{condition(edge.ConditionEvictionsHeld, corev1.ConditionTrue, "x")}
 	mustRefuse(t, "one that is held", self.Create(t.Context(), registers, client.DryRunAll), "says this of node status-2")
 	registers = node("status-2", "", map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn})

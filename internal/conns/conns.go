@@ -22,6 +22,15 @@ func sourceOf(c net.Conn) (netip.Addr, bool) {
 	return Source(tcp.AddrPort().Addr()), true
 }
 
+// addressOf returns the very address that a connection comes from; the zero Addr if it has none.
+func addressOf(c net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap()
+}
+
 // Source returns the key under which an address's connections are counted. All IPv6 addresses of a /64 share one key, because a
 // client that has one of them has them all.
 func Source(address netip.Addr) netip.Addr {

@@ -42,7 +42,8 @@ type GateConfig struct {
 	// the address that has the most. 0 means that only PerSource bounds them.
 	All int
 	// Unproved bounds the accepted connections from one address whose client has not authenticated yet: each is a Newcomer until
-	// its Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers.
+	// its Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers. Here an address is one, and no
+	// /64: the nodes of a LAN share that, and all of them come at once when a server has restarted. PerSource bounds the /64.
 	Unproved int
 	// Refused is called for each refused connection. It must not block. nil means that nothing is called.
 	Refused func(from netip.AddrPort, why Reason, err error)
@@ -184,13 +185,13 @@ func (g *Gate) admit(h *handshake) {
 		g.reportRefusal(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
-	leave, ok := g.place(g.let, h, errCrowded)
+	leave, ok := g.place(g.let, h.source, h, errCrowded)
 	if !ok {
 		return
 	}
 	raw.leave = leave
 	if newcomer != nil {
-		newcomer.leave, _ = g.place(g.unproved, h, errUnproved) // it yields
+		newcomer.leave, _ = g.place(g.unproved, addressOf(h.conn), h, errUnproved) // it yields
 	}
 	select {
 	case g.accepted <- accepted{conn: secure}:
@@ -200,8 +201,8 @@ func (g *Gate) admit(h *handshake) {
 }
 
 // place takes a place for a connection, or closes it. crowd is why another one gives way to it.
-func (g *Gate) place(among *tally[netip.Addr], h *handshake, crowd error) (leave func(), ok bool) {
-	leave, crowded, ok := among.enter(h.source, h.conn)
+func (g *Gate) place(among *tally[netip.Addr], of netip.Addr, h *handshake, crowd error) (leave func(), ok bool) {
+	leave, crowded, ok := among.enter(of, h.conn)
 	if !ok {
 		_ = h.conn.Close()
 		g.reportRefusal(h.conn, TooMany, errTooMany)

@@ -22,9 +22,10 @@ func TestLocal(t *testing.T) {
 	const most = 3
 	l := Local(inner, most)
 	count := 0
-	l.own = func(c net.Conn) bool { // the first alone, though it is no other's than the rest
+	l.owner = func(c net.Conn) (string, bool) { // the first alone, though it is no other's than the rest
 		count++
-		return count == 1 && isOwn(c)
+		user, own := userOf(c)
+		return user, count == 1 && own
 	}
 	accepted := make(chan net.Conn)
 	go func() {
@@ -72,6 +73,41 @@ func TestLocal(t *testing.T) {
 	for i, c := range []net.Conn{clients[1], clients[2], next, own} {
 		if isOpen(t, c) != nil {
 			t.Errorf("connection %d was closed: %v", i, isOpen(t, c))
+		}
+	}
+}
+
+// TestAnotherUsersFlood: whoever opens ever more connections closes only its own.
+func TestAnotherUsersFlood(t *testing.T) {
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Local(inner, 3)
+	defer l.Close()
+	user := "0"
+	l.owner = func(net.Conn) (string, bool) { return user, false }
+	connect := func() net.Conn {
+		client := dial(t, "127.0.0.1", inner.Addr().String())
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return client
+	}
+	probe := connect()
+	user = "1000"
+	var flood []net.Conn
+	for range 10 {
+		flood = append(flood, connect())
+	}
+	if err := isOpen(t, probe); err != nil {
+		t.Errorf("the probe was closed: %v", err)
+	}
+	for i, c := range flood[:8] {
+		if !closed(t, c) {
+			t.Errorf("connection %d of the flood is open", i)
 		}
 	}
 }
@@ -175,7 +211,7 @@ func TestOwn(t *testing.T) {
 		return c
 	}
 	client := dial(t, "", l.Addr().String())
-	if c := accept(); !isOwn(c) {
+	if _, own := userOf(accept()); !own {
 		t.Errorf("%s is not its own", client.LocalAddr())
 	}
 	other := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConnects$")
@@ -191,7 +227,7 @@ func TestOwn(t *testing.T) {
 	if owner, err := OwnerOf(c.LocalAddr(), c.RemoteAddr()); err != nil || owner != strconv.Itoa(os.Geteuid()) {
 		t.Errorf("the other process is of the user %q, %v", owner, err)
 	}
-	if isOwn(c) {
+	if _, own := userOf(c); own {
 		t.Error("another process' connection counts as its own")
 	}
 	if err := errors.Join(keep.Close(), other.Wait()); err != nil {

@@ -27,14 +27,15 @@ func OwnerOf(local, remote net.Addr) (string, error) {
 	return s.uid, err
 }
 
-// isOwn reports whether this process itself has made a connection on this host: the connection's other end is among its files.
-func isOwn(c net.Conn) bool {
+// userOf returns the user of the process that has made a connection on this host, empty if unknown, and whether it is this
+// process itself: the connection's other end is among its files.
+func userOf(c net.Conn) (user string, own bool) {
 	s, err := socketOf(c.LocalAddr(), c.RemoteAddr())
 	if err != nil || s.uid != strconv.Itoa(os.Geteuid()) {
-		return false
+		return s.uid, false
 	}
 	files, err := os.ReadDir(ownFiles)
-	return err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
+	return s.uid, err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
 		to, err := os.Readlink(filepath.Join(ownFiles, f.Name()))
 		return err == nil && to == "socket:["+s.inode+"]"
 	})

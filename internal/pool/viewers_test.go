@@ -60,7 +60,10 @@ func tellingPod(t *testing.T) *corev1.Pod {
 		return []corev1.ContainerStatus{{Name: name, RestartCount: 3, State: last, LastTerminationState: last}}
 	}
 	p.Status.InitContainerStatuses, p.Status.ContainerStatuses = said("init"), said("main")
-	p.Status.EphemeralContainerStatuses = said("debugger")
+	p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{
+		Name: "debugger", VolumeMounts: []corev1.VolumeMountStatus{{Name: "v", MountPath: secret}},
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerError", Message: secret}},
+	}}
 	return p
 }
 

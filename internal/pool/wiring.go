@@ -222,9 +222,9 @@ const (
 	loopback = "127.0.0.1"
 	// maxConnections bounds the connections from one address: a node with its hub, or a person's machine.
 	maxConnections = 256
-	// maxAllConnections bounds those from all addresses: two of each node of the largest pool. The address with the most gives
-	// way.
-	maxAllConnections = 1024
+	// maxAllConnections bounds those from all addresses: four of each node of the largest pool, since a hub has two at its home
+	// and two at each standby, and more while its home moves. The address with the most gives way.
+	maxAllConnections = 4096
 	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
 	// made one a moment later.
 	maxUnproved = 8

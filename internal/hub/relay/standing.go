@@ -63,7 +63,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-look.C:
-			if n, _ := s.use.count(); n == 0 {
+			if n, _ := s.use.count(); n == 0 && !s.unknown.Load() {
 				continue
 			}
 			s.word.Set(&word{s.word.Get().nodes}) // somebody may have been denied

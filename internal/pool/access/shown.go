@@ -55,6 +55,7 @@ func outline(object runtime.Object) {
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
 	} {
 		for i := range all {
+			all[i].VolumeMounts = nil
 			withoutLastWords(&all[i].State)
 			withoutLastWords(&all[i].LastTerminationState)
 		}
@@ -71,5 +72,8 @@ func outlineOf(c core.Container) core.Container {
 func withoutLastWords(s *core.ContainerState) {
 	if s.Terminated != nil {
 		s.Terminated.Message = ""
+	}
+	if s.Waiting != nil { // a runtime quotes the command that it can't start
+		s.Waiting.Message = ""
 	}
 }

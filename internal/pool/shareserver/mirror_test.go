@@ -231,6 +231,18 @@ func TestAnotherHistoryOfTheCloud(t *testing.T) {
 	}
 }
 
+// TestNoCloudReachesAHistory: an empty mirror does not take one either, because nobody could bring a real one after it.
+func TestNoCloudReachesAHistory(t *testing.T) {
+	b := newMirrorBench(t, 8<<20)
+	whole := pooltest.WholeStream(60, slice("a", 10))
+	if a := b.in(t, 1<<61, 0, whole...); a.Code != http.StatusBadRequest {
+		t.Errorf("got %d %s", a.Code, a.Body)
+	}
+	if a := b.in(t, 0, 0, whole...); a.Code != http.StatusOK {
+		t.Errorf("a real one: got %d %s", a.Code, a.Body)
+	}
+}
+
 // TestReadersTellTheirHistory: a revision of another one can't be resumed.
 func TestReadersTellTheirHistory(t *testing.T) {
 	b := at100(t)

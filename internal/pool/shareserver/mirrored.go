@@ -255,11 +255,11 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 		}
 	}
 	switch {
-	case at == 0:
-		return false, nil
 	case !in.Believes(p.history):
 		return false, exchange.Refused(http.StatusBadRequest, "the mirror is in history %s of the cloud, and no cloud reaches %s",
 			in, p.history)
+	case at == 0:
+		return false, nil
 	case p.history < in || p.history > in && p.from != 0:
 		return conflict(0, "the mirror is in history %d of the cloud, and the stream in %d: push everything of the later one",
 			in, p.history)
