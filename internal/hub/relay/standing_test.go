@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,14 +62,30 @@ func TestADeniedNeighbour(t *testing.T) {
 
 // said is a cloud that says which nodes the pool has.
 type said struct {
+	mu    sync.Mutex
 	nodes []edge.NodeName
 	err   error
 	asked int
 }
 
 func (c *said) Nodes(context.Context) ([]edge.NodeName, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.asked++
 	return slices.Clone(c.nodes), c.err
+}
+
+// says sets what it says.
+func (c *said) says(err error, nodes ...edge.NodeName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes, c.err = nodes, err
+}
+
+func (c *said) questions() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
 }
 
 // TestWhoIsGone: a node that the cloud no longer counts among the pool's is refused within ten minutes, and who joins is let in
@@ -85,13 +102,13 @@ func TestWhoIsGone(t *testing.T) {
 		go func() { ended <- s.Run(ctx) }()
 		after := func(d time.Duration, n edge.NodeName, want error, questions int) {
 			t.Helper()
-			before := c.asked
+			before := c.questions()
 			time.Sleep(d)
 			synctest.Wait()
 			if got := s.refuses(n, nil, s.word.Get()); !errors.Is(got, want) {
 				t.Errorf("after %v: %v, want %v", d, got, want)
 			}
-			if asked := c.asked - before; asked != questions {
+			if asked := c.questions() - before; asked != questions {
 				t.Errorf("%d questions in %v, want %d", asked, d, questions)
 			}
 		}
@@ -101,20 +118,20 @@ func TestWhoIsGone(t *testing.T) {
 		after(time.Second, "n1", nil, 1)
 		after(0, "stranger", errNoMember, 0)
 
-		c.nodes = []edge.NodeName{"n2", "n3"}
+		c.says(nil, "n2", "n3")
 		after(askEvery+askAgain, "n1", errNoMember, 1)
-		c.nodes, c.err = nil, errors.New("silence")
+		c.says(errors.New("silence"))
 		after(10*time.Minute, "n1", errNoMember, 4) // each minute, once one is due
 		after(0, "n3", nil, 0)
-		c.nodes, c.err = []edge.NodeName{}, nil
+		c.says(nil)
 		after(10*time.Minute, "n3", nil, 10) // each minute
 		line.Set(link.Down)
 		after(10*time.Minute, "n3", nil, 0)
 
 		line.Set(link.Up)
-		c.nodes = []edge.NodeName{"n2", "n3", "n4"}
+		c.says(nil, "n2", "n3", "n4")
 		after(askAgain, "n4", nil, 1)
-		c.nodes = append(c.nodes, "n5")
+		c.says(nil, "n2", "n3", "n4", "n5")
 		s.unknown.Store(true) // as ServeHTTP does for n5
 		after(askAgain, "n5", nil, 1)
 		s.use.leave("n1")
