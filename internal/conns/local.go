@@ -5,8 +5,9 @@ import "net"
 // LocalListener is a listener on a loopback address, where all of the host's programs share one source address.
 type LocalListener struct {
 	net.Listener
-	owner  func(net.Conn) (user string, own bool)
-	others *tally[string] // by the user of the process that has made the connection; empty if unknown
+	own    func(net.Conn) bool
+	owner  func(net.Conn) string
+	others *tally[string] // by owner
 }
 
 // Local returns a listener that never closes a connection that this process itself has made. Of all other connections it keeps
@@ -15,7 +16,7 @@ type LocalListener struct {
 func Local(l net.Listener, most int) *LocalListener {
 	others := newTally[string](most, most)
 	others.yields = true
-	return &LocalListener{Listener: l, owner: userOf, others: others}
+	return &LocalListener{Listener: l, own: isOwn, owner: ownerOf, others: others}
 }
 
 // Accept implements net.Listener.
@@ -24,11 +25,10 @@ func (l *LocalListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, own := l.owner(c)
-	if own {
+	if l.own(c) {
 		return c, nil
 	}
-	leave, crowded, _ := l.others.enter(user, c) // it yields
+	leave, crowded, _ := l.others.enter(l.owner(c), c) // it yields
 	if crowded != nil {
 		_ = crowded.Close()
 	}

@@ -22,10 +22,9 @@ func TestLocal(t *testing.T) {
 	const most = 3
 	l := Local(inner, most)
 	count := 0
-	l.owner = func(c net.Conn) (string, bool) { // the first alone, though it is no other's than the rest
+	l.own = func(c net.Conn) bool { // the first alone, though it is no other's than the rest
 		count++
-		user, own := userOf(c)
-		return user, count == 1 && own
+		return count == 1 && isOwn(c)
 	}
 	accepted := make(chan net.Conn)
 	go func() {
@@ -86,7 +85,8 @@ func TestAnotherUsersFlood(t *testing.T) {
 	l := Local(inner, 3)
 	defer l.Close()
 	user := "0"
-	l.owner = func(net.Conn) (string, bool) { return user, false }
+	l.own = func(net.Conn) bool { return false }
+	l.owner = func(net.Conn) string { return user }
 	connect := func() net.Conn {
 		client := dial(t, "127.0.0.1", inner.Addr().String())
 		c, err := l.Accept()
@@ -211,7 +211,7 @@ func TestOwn(t *testing.T) {
 		return c
 	}
 	client := dial(t, "", l.Addr().String())
-	if _, own := userOf(accept()); !own {
+	if c := accept(); !isOwn(c) {
 		t.Errorf("%s is not its own", client.LocalAddr())
 	}
 	other := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConnects$")
@@ -227,7 +227,7 @@ func TestOwn(t *testing.T) {
 	if owner, err := OwnerOf(c.LocalAddr(), c.RemoteAddr()); err != nil || owner != strconv.Itoa(os.Geteuid()) {
 		t.Errorf("the other process is of the user %q, %v", owner, err)
 	}
-	if _, own := userOf(c); own {
+	if isOwn(c) {
 		t.Error("another process' connection counts as its own")
 	}
 	if err := errors.Join(keep.Close(), other.Wait()); err != nil {

@@ -27,15 +27,14 @@ func OwnerOf(local, remote net.Addr) (string, error) {
 	return s.uid, err
 }
 
-// userOf returns the user of the process that has made a connection on this host, empty if unknown, and whether it is this
-// process itself: the connection's other end is among its files.
-func userOf(c net.Conn) (user string, own bool) {
+// isOwn reports whether this process itself has made a connection on this host: the connection's other end is among its files.
+func isOwn(c net.Conn) bool {
 	s, err := socketOf(c.LocalAddr(), c.RemoteAddr())
 	if err != nil || s.uid != strconv.Itoa(os.Geteuid()) {
-		return s.uid, false
+		return false
 	}
 	files, err := os.ReadDir(ownFiles)
-	return s.uid, err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
+	return err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
 		to, err := os.Readlink(filepath.Join(ownFiles, f.Name()))
 		return err == nil && to == "socket:["+s.inode+"]"
 	})
