@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,8 +57,9 @@ func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
 	return as
 }
 
-// Restricted returns a configuration for a user who has only these rights, in the whole cluster. Tests that share a server may
-// use the same user if they give it the same rules.
+// Restricted returns a configuration for a user who has only these rights, in the whole cluster. It returns when the API server,
+// which hears of roles and bindings by watches, gives them. Tests that share a server may use the same user if they give it the
+// same rules.
 func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "cloudtest:" + user}, Rules: rules}
@@ -71,7 +73,33 @@ func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.Pol
 			t.Fatal(err)
 		}
 	}
+	for _, rule := range rules {
+		asked := &authorizationv1.SubjectAccessReview{Spec: reviewOf(rule)}
+		asked.Spec.User = user
+		Eventually(t, "the rights of "+user, func() error {
+			review := asked.DeepCopy()
+			if err := Client(t, cfg).Create(t.Context(), review); err != nil || review.Status.Allowed {
+				return err
+			}
+			return fmt.Errorf("not yet: %v", rule)
+		})
+	}
 	return As(cfg, user)
+}
+
+// reviewOf asks for one of the rights that the rule gives.
+func reviewOf(rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReviewSpec {
+	if len(rule.NonResourceURLs) > 0 {
+		return authorizationv1.SubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: rule.Verbs[0], Path: rule.NonResourceURLs[0]},
+		}
+	}
+	asked := &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0]}
+	asked.Resource, asked.Subresource, _ = strings.Cut(rule.Resources[0], "/")
+	if len(rule.ResourceNames) > 0 {
+		asked.Name = rule.ResourceNames[0]
+	}
+	return authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: asked}
 }
 
 // Eventually waits until check returns nil. If it never does, the test fails with its last error.
