@@ -317,6 +317,9 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 		"another pool": {
 			`{"metadata":{"labels":{"apps.openyurt.io/nodepool":"p2"}}}`, "", "a Node's pool",
 		},
+		"another pool, as OpenYurt says it": {
+			`{"metadata":{"labels":{"apps.openyurt.io/desired-nodepool":"p2"}}}`, "", "a Node's pool",
+		},
 		"no pool": {
 			`{"metadata":{"labels":{"apps.openyurt.io/nodepool":null}}}`, "", "a Node's pool",
 		},

@@ -2,6 +2,7 @@ package charts
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,9 @@ func TestNodeStatus(t *testing.T) {
 	as := func(user string) client.Client { return cloudtest.Client(t, cloudtest.As(cfg, user, "system:masters")) }
 	self, controller := as(edge.NodeName(name).User()), as("system:serviceaccount:kube-system:coordinator-controller")
 	plugin := as("system:serviceaccount:kube-flannel:flannel") // whose token each node has
+	of := cloudtest.As(cfg, "system:serviceaccount:kube-flannel:flannel", "system:masters")
+	of.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {name}}
+	pod, openYurt := cloudtest.Client(t, of), as("system:serviceaccount:kube-system:yurt-manager-nodepool-controller")
 	patch := func(c client.Client, status bool, content string) error {
 		p := client.RawPatch(types.StrategicMergePatchType, []byte(content))
 		if status {
@@ -77,11 +81,27 @@ func TestNodeStatus(t *testing.T) {
 		"what OpenYurt's gave": attributePatch("annotations", nodepool.AnnotationPrevious, `{"labels":{"a":"b"}}`),
 		"its Pods' network":    attributePatch("labels", nodepool.LabelHostNetwork, "true"),
 	}
+	const none = `{"metadata":{"annotations":null,"labels":null}}`
 	for what, content := range attributes {
 		mustRefuse(t, what, patch(self, false, content), refusal)
 		mustRefuse(t, what+", by its status", patch(self, true, content), refusal)
+		mustRefuse(t, what+", by a Pod of the node", patch(pod, true, content), refusal)
+		may := map[string]client.Client{"an administrator": admin, "our controller": controller}
+		if strings.Contains(content, "attributes") || strings.Contains(content, "nodepool-taints") { // a record
+			const says = "records what node status-1 has"
+			mustRefuse(t, what+", by a network plugin", patch(plugin, false, content), says, "kube-flannel:flannel")
+			mustRefuse(t, what+", by its status", patch(plugin, true, content), says)
+			may["OpenYurt's controller"] = openYurt
+		} else {
+			may["an administrator's program"] = plugin
+		}
+		for who, c := range may {
+			mustAccept(t, what+", by "+who, patch(c, false, content))
+			mustAccept(t, what+", taken away", patch(plugin, false, none))
+		}
+	}
+	for what, content := range attributes {
 		mustAccept(t, what+", by an administrator", patch(admin, false, content))
-		mustAccept(t, what+", by an administrator's program", patch(plugin, false, content))
 	}
 	for kind, reason := range map[corev1.NodeConditionType]string{
 		edge.ConditionCloudLinkDown: "x", edge.ConditionEvictionsHeld: "x", edge.ConditionPodsKept: "x",
@@ -93,8 +113,8 @@ func TestNodeStatus(t *testing.T) {
 		mustAccept(t, what+", by the controller", patch(controller, true, conditionPatch(kind, "Unknown", reason)))
 		mustRefuse(t, "another "+what, patch(self, true, conditionPatch(kind, "True", edge.ReasonCloudLinkDown)), ours)
 		if kind != corev1.NodeReady { // kubelet writes that one anyway
-			gone := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"$patch":"delete"}]}}`, kind)
-			mustRefuse(t, "no "+what, patch(self, true, gone), ours)
+			without := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"$patch":"delete"}]}}`, kind)
+			mustRefuse(t, "no "+what, patch(self, true, without), ours)
 		}
 	}
 	mustAccept(t, "a plugin's own condition", patch(plugin, true, conditionPatch(corev1.NodeNetworkUnavailable, "False", "x")))

@@ -322,6 +322,9 @@ func TestDeletionOfANodePool(t *testing.T) {
 	mustAccept(t, "it without nodes", c.Delete(t.Context(), pool))
 }
 
+// labelDesired is OpenYurt's, whose webhook turns it into the pool of a node that has none.
+const labelDesired = "apps.openyurt.io/desired-nodepool"
+
 // TestPoolMembership: a node can't go over to another pool by itself.
 func TestPoolMembership(t *testing.T) {
 	cfg := policed(t)
@@ -331,22 +334,26 @@ func TestPoolMembership(t *testing.T) {
 	for _, name := range []string{"member-1", "member-2"} {
 		self := cloudtest.Client(t, cloudtest.As(cfg, "system:node:"+name, "system:nodes", "system:masters"))
 		moved := node(name, "", nil)
-		move := func(c client.Client, pool string) error {
+		move := func(c client.Client, key, pool string) error {
 			if err := admin.Get(t.Context(), client.ObjectKeyFromObject(moved), moved); err != nil {
 				t.Fatal(err)
 			}
 			base := client.MergeFrom(moved.DeepCopy())
-			metav1.SetMetaDataLabel(&moved.ObjectMeta, edge.LabelNodePool, pool)
+			metav1.SetMetaDataLabel(&moved.ObjectMeta, key, pool)
 			return c.Patch(t.Context(), moved, base)
 		}
-		mustRefuse(t, name+" moves itself", move(self, "other"), "can not change its own pool", "kubectl label node "+name)
+		for _, key := range []string{edge.LabelNodePool, labelDesired} {
+			mustRefuse(t, name+" moves itself by "+key, move(self, key, "other"), "can not change its own pool",
+				"kubectl label node "+name)
+		}
 		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(moved), moved); err != nil {
 			t.Fatal(err)
 		}
 		base := client.MergeFrom(moved.DeepCopy())
 		metav1.SetMetaDataLabel(&moved.ObjectMeta, "example.org/other", "x")
 		mustAccept(t, name+" gives itself another label", self.Patch(t.Context(), moved, base))
-		mustAccept(t, "an administrator moves "+name, move(admin, "other"))
+		mustAccept(t, "an administrator moves "+name, move(admin, edge.LabelNodePool, "other"))
+		mustAccept(t, "an administrator wants "+name+" moved", move(admin, labelDesired, "other"))
 	}
 }
 
@@ -433,6 +440,14 @@ func TestPoolOfANewNode(t *testing.T) {
 	empty := node("new-2", "", nil)
 	empty.Labels = map[string]string{edge.LabelNodePool: ""}
 	mustRefuse(t, "in the pool without a name", register(joins, "system:nodes", empty), "can not say")
+	for pool, wants := range map[string]string{"": "shop", "open": "shop", "shop": "open"} {
+		desired := node("new-2", pool, nil)
+		metav1.SetMetaDataLabel(&desired.ObjectMeta, labelDesired, wants)
+		mustRefuse(t, "in pool "+pool+" and then in "+wants, register(joins, "system:nodes", desired), "right to join")
+	}
+	both := node("new-2", "open", nil)
+	metav1.SetMetaDataLabel(&both.ObjectMeta, labelDesired, "open")
+	mustAccept(t, "in the pool that it may join, as OpenYurt says it", register(joins, "system:nodes", both))
 	mustAccept(t, "an administrator's Node", admin.Create(t.Context(), node("new-4", "shop", nil), client.DryRunAll))
 }
 

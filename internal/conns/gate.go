@@ -45,6 +45,9 @@ type GateConfig struct {
 	// its Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers. Here an address is one, and no
 	// /64: the nodes of a LAN share that, and all of them come at once when a server has restarted. PerSource bounds the /64.
 	Unproved int
+	// AllUnproved bounds those from all addresses. One more closes the oldest of the address that has the most of them. So
+	// whoever proves nothing never makes a client give way that has proved itself. 0 means no bound.
+	AllUnproved int
 	// Refused is called for each refused connection. It must not block. nil means that nothing is called.
 	Refused func(from netip.AddrPort, why Reason, err error)
 	// Aside, if not nil, takes over connections by the server name that they ask for, before anything is answered.
@@ -93,7 +96,7 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 		accepted: make(chan accepted), closed: closed, end: end, waiting: list.New(),
 	}
 	if c.Unproved > 0 {
-		g.unproved = newTally[netip.Addr](c.Unproved, 0)
+		g.unproved = newTally[netip.Addr](c.Unproved, c.AllUnproved)
 		g.unproved.yields = true
 	}
 	if c.Aside != nil {
@@ -185,13 +188,13 @@ func (g *Gate) admit(h *handshake) {
 		g.reportRefusal(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
-	leave, ok := g.place(g.let, h.source, h, errCrowded)
+	leave, ok := g.place(g.let, h.source, h.conn, errCrowded)
 	if !ok {
 		return
 	}
 	raw.leave = leave
 	if newcomer != nil {
-		newcomer.leave, _ = g.place(g.unproved, addressOf(h.conn), h, errUnproved) // it yields
+		newcomer.leave, _ = g.place(g.unproved, addressOf(h.conn), raw, errUnproved) // it yields
 	}
 	select {
 	case g.accepted <- accepted{conn: secure}:
@@ -201,11 +204,11 @@ func (g *Gate) admit(h *handshake) {
 }
 
 // place takes a place for a connection, or closes it. crowd is why another one gives way to it.
-func (g *Gate) place(among *tally[netip.Addr], of netip.Addr, h *handshake, crowd error) (leave func(), ok bool) {
-	leave, crowded, ok := among.enter(of, h.conn)
+func (g *Gate) place(among *tally[netip.Addr], of netip.Addr, c net.Conn, crowd error) (leave func(), ok bool) {
+	leave, crowded, ok := among.enter(of, c)
 	if !ok {
-		_ = h.conn.Close()
-		g.reportRefusal(h.conn, TooMany, errTooMany)
+		_ = c.Close()
+		g.reportRefusal(c, TooMany, errTooMany)
 		return nil, false
 	}
 	if crowded != nil {
@@ -234,7 +237,7 @@ var (
 	errTooMany = errors.New("its address has too many connections")
 	errCrowded = errors.New("too many connections were open, and of all addresses this one had the most")
 	// errUnproved is the reason of a connection that has made no request that was allowed.
-	errUnproved = errors.New("too many connections of its address had made no request that a member may make")
+	errUnproved = errors.New("too many connections, of its address or of all, had made no request that a member may make")
 )
 
 func reasonOf(err error) Reason {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -252,6 +253,39 @@ func TestAGateBoundsWhomItLetIn(t *testing.T) {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatalf("a place that was given back was not taken: %v", err)
+		}
+	}
+}
+
+// TestStrangersPushOutNobody: many addresses prove nothing, each with few connections. They give way to one another, and to a
+// friend who has yet to prove himself; who has proved himself stays, however many connections he has.
+func TestStrangersPushOutNobody(t *testing.T) {
+	g := newGated(t, func(c *GateConfig) { c.Unproved, c.AllUnproved, c.All = 2, 6, 12 })
+	friend := selfMade(t, "friend")
+	enter := func(from string) net.Conn {
+		t.Helper()
+		client, err := g.greeted(from, friend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.(*tls.Conn).NetConn()
+	}
+	stays := map[string]net.Conn{}
+	for i := range 5 { // more than any stranger has
+		stays[fmt.Sprint("proved ", i)] = enter("127.0.0.1")
+		g.mu.Lock()
+		NewcomerOf(WithNewcomer(t.Context(), g.in[len(g.in)-1])).Prove()
+		g.mu.Unlock()
+	}
+	stays["a friend who is slow"] = enter("127.0.0.100")
+	const comes = 12
+	for i := range comes {
+		enter(fmt.Sprintf("127.0.0.%d", 2+i%3))
+	}
+	g.comes(TooMany, 1+comes-6)
+	for who, c := range stays {
+		if err := isOpen(t, c); err != nil {
+			t.Errorf("%s was closed: %v", who, err)
 		}
 	}
 }

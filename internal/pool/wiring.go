@@ -190,7 +190,7 @@ func (c *wiring) gate(log klog.Logger) func(*tls.Config) net.Listener {
 		return conns.NewGate(c.listener, conns.GateConfig{
 			TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
 			PerSource: cmp.Or(c.config.connections, maxConnections), All: cmp.Or(c.config.connections, maxAllConnections),
-			Unproved: cmp.Or(c.config.connections, maxUnproved), Refused: limits.Refused(log),
+			Unproved: cmp.Or(c.config.connections, maxUnproved), AllUnproved: maxAllUnproved, Refused: limits.Refused(log),
 		})
 	}
 }
@@ -228,6 +228,9 @@ const (
 	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
 	// made one a moment later.
 	maxUnproved = 8
+	// maxAllUnproved bounds those from all addresses: all hubs of the largest pool come at once when a coordinator has restarted,
+	// each for a round trip. They are few among all connections, so they push out none that has proved itself.
+	maxAllUnproved = 512
 	// handshakeTime bounds a TLS handshake: some round trips on a LAN.
 	handshakeTime = 5 * time.Second
 	// maxHandshakes and maxHandshakesOfOne bound the handshakes under way, and those of one address.

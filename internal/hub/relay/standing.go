@@ -77,7 +77,7 @@ func (s *Server) Run(ctx context.Context) error {
 		tried = now
 		nodes, err := s.members(ctx)
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("The cloud does not say which nodes the pool has", "err", err)
+			klog.FromContext(ctx).Info("The cloud does not say which nodes the pool has; its last word counts", "err", err)
 			continue
 		}
 		asked = now

@@ -185,7 +185,10 @@ func (c *carrier) round(ctx context.Context) error {
 	at := known.at[c.resource.GVR]
 	if at.Revision != 0 && at.History > mine.History() {
 		c.config.Later(at.History)
-		return fmt.Errorf("%w: the replica is not in history %s yet, which the mirror is in", stream.ErrNotReady, at.History)
+		if mine.History().Believes(at.History) {
+			return fmt.Errorf("%w: the replica is not in history %s yet, which the mirror is in", stream.ErrNotReady, at.History)
+		}
+		c.full = true // no cloud reaches it: insist on ours
 	}
 	if at.Revision == 0 || c.full || c.observe().over && at.Revision > mine.Position() || at.History != mine.History() {
 		c.full, c.whole = false, true

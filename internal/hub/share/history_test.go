@@ -1,6 +1,7 @@
 package share
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -82,6 +83,36 @@ func TestAMirrorInALaterHistoryIsNotPushed(t *testing.T) {
 		w.pass(3 * time.Second)
 		w.same(s)
 		w.declared(`{"things.example.com":"95"}`)
+	})
+}
+
+// Only a liar says that the cloud is in that history. The leader insists on the cloud's own, until the mirror believes it.
+func TestAHistoryThatNoCloudReachesIsReplaced(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.coordinator.histories = true
+		w.later = func(edge.History) {}
+		s := newSource(t, things, "a")
+		w.set.become(s)
+		mirror := &store{
+			applied: 900, history: edge.History(1 << 22).String(), objects: map[string]edge.Revision{"ns/ghost": 900},
+		}
+		w.coordinator.stores["/mirror/v1/example.com/v1/things"] = mirror
+		var offers []time.Time
+		w.coordinator.answer = func(*http.Request, []stream.Event) *answered {
+			if offers = append(offers, time.Now()); len(offers) < 3 {
+				return &answered{code: http.StatusConflict, applied: 900, retryAfter: 15 * time.Second}
+			}
+			if len(offers) == 3 {
+				mirror.applied = 0
+			}
+			return nil
+		}
+		w.begin()
+		w.pass(time.Minute)
+		w.same(s)
+		if len(offers) < 3 || offers[2].Sub(offers[0]) < 30*time.Second {
+			t.Errorf("offered at %v", offers)
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -25,6 +27,8 @@ const (
 	stallTimeout = 5 * time.Second
 	// listTimeout is how long a watch may take to send what there was when it began: as long as a list may take.
 	listTimeout = time.Minute
+	// listPage is how many objects of that list it reads from etcd at once.
+	listPage = 100
 )
 
 // uncached makes kube-apiserver read its objects from etcd, which is already in this process's memory.
@@ -49,7 +53,7 @@ func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object)
 	) (storage.Interface, factory.DestroyFunc, error) {
 		plain, destroy, err := generic.UndecoratedStorage(
 			config, resourcePrefix, key, newObject, newList, attributes, trigger, indexers)
-		return shownStorage{plain, u.shown, u.queues}, destroy, err
+		return shownStorage{plain, u.shown, u.queues, newObject, newList}, destroy, err
 	}
 	return options, err
 }
@@ -58,8 +62,9 @@ func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object)
 // encoding the answer then gets.
 type shownStorage struct {
 	storage.Interface
-	shown  func(context.Context) func(runtime.Object)
-	queues *queues
+	shown              func(context.Context) func(runtime.Object)
+	queues             *queues
+	newObject, newList func() runtime.Object
 }
 
 // Get implements storage.Interface.
@@ -85,43 +90,108 @@ func (s shownStorage) GetList(ctx context.Context, key string, o storage.ListOpt
 }
 
 // Watch implements storage.Interface.
+//
+// A watch that begins with a list sends that list page by page, as fast as its reader takes it. Only then does etcd's watch
+// begin, at the list's revision. Else changes would wait in etcd's client meanwhile, where nobody counts them.
 func (s shownStorage) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
 	o.ProgressNotify = o.Predicate.AllowWatchBookmarks
 	w := &unstalled{out: make(chan watch.Event), stopped: make(chan struct{}), show: s.shown(ctx)}
-	if name, counts := caller(ctx); counts {
-		w.caller, w.queues, w.revision = name, s.queues, s.Versioner().ObjectResourceVersion
-		if err := w.list(ctx, s, o); err != nil {
+	name, counts := caller(ctx)
+	if counts {
+		w.caller, w.queues = name, s.queues
+	}
+	if counts && listsFirst(o) {
+		if err := s.queues.list(name); err != nil {
 			return nil, err
 		}
+		first := &listing{from: s, key: key, o: o}
+		if err := first.read(ctx); err != nil {
+			s.queues.listed(name)
+			return nil, err
+		}
+		flowcontrol.WatchInitialized(ctx)
+		go w.run(ctx, first, nil)
+		return w, nil
 	}
 	inner, err := s.Interface.Watch(ctx, key, o)
 	if err != nil {
-		w.listed()
 		return nil, err
 	}
-	w.start(inner)
+	go w.run(ctx, nil, inner)
 	return w, nil
 }
 
-// unstalled forwards a watch as long as its reader takes events. What waits for the reader is counted as its caller's.
-//
-// A watch that begins with a list sends that only as fast as its reader takes it, and etcd waits. Changes come anyway: they are
-// taken from etcd's client at once, so that they wait where they are counted. Nobody counts for this process itself.
+// listsFirst says whether a watch sends what there is before it sends changes.
+func listsFirst(o storage.ListOptions) bool {
+	if o.SendInitialEvents != nil {
+		return *o.SendInitialEvents
+	}
+	return o.ResourceVersion == "" || o.ResourceVersion == "0"
+}
+
+// listing is the list with which a watch begins.
+type listing struct {
+	from shownStorage
+	key  string
+	o    storage.ListOptions // of the watch
+
+	page     []runtime.Object
+	revision string // of all pages
+	next     string // the next page's token; "" after the last
+}
+
+// read reads the next page.
+func (l *listing) read(ctx context.Context) error {
+	o := storage.ListOptions{Predicate: l.o.Predicate, Recursive: l.o.Recursive}
+	o.Predicate.Limit, o.Predicate.Continue = listPage, l.next
+	if l.next == "" && l.o.ResourceVersion != "0" {
+		o.ResourceVersion, o.ResourceVersionMatch = l.o.ResourceVersion, l.o.ResourceVersionMatch
+	}
+	list := l.from.newList()
+	if err := l.from.GetList(ctx, l.key, o, list); err != nil {
+		return err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	l.revision, l.next = of.GetResourceVersion(), of.GetContinue()
+	l.page, err = meta.ExtractList(list)
+	return err
+}
+
+// end returns the bookmark that ends the list of a watch that asked for one, or else nil.
+func (l *listing) end() (runtime.Object, error) {
+	if l.o.SendInitialEvents == nil || !l.o.Predicate.AllowWatchBookmarks {
+		return nil, nil
+	}
+	revision, err := l.from.Versioner().ParseResourceVersion(l.revision)
+	if err != nil {
+		return nil, err
+	}
+	bookmark := l.from.newObject()
+	return bookmark, errors.Join(
+		l.from.Versioner().UpdateObject(bookmark, revision), storage.AnnotateInitialEventsEndBookmark(bookmark))
+}
+
+// watch begins etcd's watch where the list ends.
+func (l *listing) watch(ctx context.Context) (watch.Interface, error) {
+	o := l.o
+	o.ResourceVersion, o.ResourceVersionMatch, o.SendInitialEvents = l.revision, "", nil
+	return l.from.Interface.Watch(ctx, l.key, o)
+}
+
+// unstalled forwards a watch as long as its reader takes events. What waits for the reader is counted as its caller's. Nobody
+// counts for this process itself.
 type unstalled struct {
-	inner   watch.Interface
 	show    func(runtime.Object) // nil means that the reader sees all
 	out     chan watch.Event
 	stopped chan struct{}
 	stop    sync.Once
 
-	// caller and queues are whose watch it is, and who counts for it; queues is nil if nobody does. revision tells an object's.
-	caller   string
-	queues   *queues
-	revision func(runtime.Object) (uint64, error)
-	// lists says that the list is not over: neither a bookmark nor an event later than began has come. Once run runs, only it
-	// uses this and what follows.
-	lists   bool
-	began   uint64
+	// caller and queues are whose watch it is, and who counts for it; queues is nil if nobody does. Only run uses what follows.
+	caller  string
+	queues  *queues
 	waiting []waits
 	bytes   int64
 }
@@ -132,49 +202,86 @@ type waits struct {
 	bytes int64
 }
 
-// list begins the list of a watch that has one.
-func (w *unstalled) list(ctx context.Context, s shownStorage, o storage.ListOptions) error {
-	fromNow := o.ResourceVersion == "" || o.ResourceVersion == "0"
-	if o.SendInitialEvents != nil {
-		fromNow = *o.SendInitialEvents
-	}
-	if !fromNow {
-		return nil
-	}
-	if err := w.queues.list(w.caller); err != nil {
-		return err
-	}
-	w.lists = true
-	began, err := s.GetCurrentResourceVersion(ctx)
-	if err != nil {
-		w.listed()
-	}
-	w.began = began
-	return err
-}
-
-// listed ends the list, if there is one.
-func (w *unstalled) listed() {
-	if w.lists {
-		w.lists = false
-		w.queues.listed(w.caller)
-	}
-}
-
-func (w *unstalled) start(inner watch.Interface) {
-	w.inner = inner
-	go w.run()
-}
-
-// run ends when inner ends, by its context or by Stop, and its reader has taken what waits; or by a limit.
-func (w *unstalled) run() {
+// run sends the list, if there is one, and then follows inner. It ends when inner ends, by its context or by Stop, and its
+// reader has taken what waits; or by a limit.
+func (w *unstalled) run(ctx context.Context, list *listing, inner watch.Interface) {
 	defer close(w.out)
-	defer w.leave()
-	defer w.inner.Stop()
+	if list != nil {
+		err := w.begin(ctx, list)
+		w.queues.listed(w.caller)
+		if err == nil {
+			inner, err = list.watch(ctx)
+		}
+		if err != nil {
+			w.fail(ctx, err)
+			return
+		}
+	}
+	defer func() { w.giveBack(w.bytes) }()
+	defer inner.Stop()
+	w.follow(inner)
+}
+
+// errEnded says that a watch has ended, and that nobody has to be told.
+var errEnded = errors.New("the watch has ended")
+
+// begin sends the list.
+func (w *unstalled) begin(ctx context.Context, list *listing) error {
 	slow := time.NewTimer(listTimeout)
 	defer slow.Stop()
+	for {
+		for _, object := range list.page {
+			if err := w.send(ctx, watch.Event{Type: watch.Added, Object: object}, slow.C); err != nil {
+				return err
+			}
+		}
+		if list.next == "" {
+			break
+		}
+		if err := list.read(ctx); err != nil {
+			return err
+		}
+	}
+	bookmark, err := list.end()
+	if err != nil || bookmark == nil {
+		return err
+	}
+	return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: bookmark}, slow.C)
+}
+
+// send gives the reader an event of the list, and waits until it is taken.
+func (w *unstalled) send(ctx context.Context, event watch.Event, slow <-chan time.Time) error {
+	late := time.NewTimer(stallTimeout)
+	defer late.Stop()
+	select {
+	case w.out <- event:
+		return nil
+	case <-late.C:
+		limited.WithLabelValues(string(byStall)).Inc()
+	case <-slow:
+		limited.WithLabelValues(string(byTime)).Inc()
+	case <-w.stopped:
+	case <-ctx.Done():
+	}
+	return errEnded
+}
+
+// fail tells the reader of an error, which ends the watch.
+func (w *unstalled) fail(ctx context.Context, err error) {
+	if errors.Is(err, errEnded) {
+		return
+	}
+	status := apierrors.NewInternalError(err).Status()
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status = known.Status()
+	}
+	_ = w.send(ctx, watch.Event{Type: watch.Error, Object: &status}, nil)
+}
+
+// follow forwards what inner has.
+func (w *unstalled) follow(inner watch.Interface) {
 	var late *time.Timer // runs while something waits
-	for in := w.inner.ResultChan(); in != nil || len(w.waiting) > 0; {
+	for in := inner.ResultChan(); in != nil || len(w.waiting) > 0; {
 		take, give, next, stalls := in, w.out, watch.Event{}, (<-chan time.Time)(nil)
 		if len(w.waiting) == 0 {
 			give, late = nil, nil
@@ -183,7 +290,7 @@ func (w *unstalled) run() {
 				late = time.NewTimer(stallTimeout)
 			}
 			next, stalls = w.waiting[0].event, late.C
-			if w.lists || w.queues == nil {
+			if w.queues == nil {
 				take = nil
 			}
 		}
@@ -201,12 +308,6 @@ func (w *unstalled) run() {
 		case <-stalls:
 			limited.WithLabelValues(string(byStall)).Inc()
 			return
-		case <-slow.C:
-			if w.lists && len(w.waiting) > 0 {
-				limited.WithLabelValues(string(byTime)).Inc()
-				return
-			}
-			w.listed()
 		case <-w.stopped:
 			return
 		}
@@ -223,12 +324,6 @@ func (w *unstalled) shown(event watch.Event) watch.Event {
 
 // enter gives the reader an event, or lets it wait. It returns false if too much waits.
 func (w *unstalled) enter(event watch.Event) bool {
-	if w.lists {
-		at, err := w.revision(event.Object)
-		if event.Type == watch.Bookmark || err == nil && at > w.began {
-			w.listed()
-		}
-	}
 	if len(w.waiting) == 0 {
 		select {
 		case w.out <- event:
@@ -263,12 +358,6 @@ func (w *unstalled) giveBack(bytes int64) {
 	}
 }
 
-// leave gives back all that it holds.
-func (w *unstalled) leave() {
-	w.giveBack(w.bytes)
-	w.listed()
-}
-
 // lostState is part of the error that ends a watch when etcd no longer has an object's state before a change. That happens if
 // the change has the oldest revision left, or if etcd compacts that state while it sends the change.
 const lostState = "etcd event received with PrevKv=nil"
@@ -287,10 +376,7 @@ func asExpired(event watch.Event) watch.Event {
 
 // Stop implements watch.Interface.
 func (w *unstalled) Stop() {
-	w.stop.Do(func() {
-		close(w.stopped)
-		w.inner.Stop()
-	})
+	w.stop.Do(func() { close(w.stopped) })
 }
 
 // ResultChan implements watch.Interface.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
@@ -18,7 +19,7 @@ func unbounded(inner watch.Interface) *unstalled { return started(inner, &unstal
 
 func started(inner watch.Interface, w *unstalled) *unstalled {
 	w.out, w.stopped = make(chan watch.Event), make(chan struct{})
-	w.start(inner)
+	go w.run(context.Background(), nil, inner)
 	return w
 }
 

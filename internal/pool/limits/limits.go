@@ -62,6 +62,10 @@ const (
 	// after a conflict.
 	renewalEvery = time.Second
 	renewalBurst = 5
+	// othersEvery and othersBurst are the same for a caller's other Leases, which every hub of the pool hears of. A leader writes
+	// two, at most three times a second together.
+	othersEvery = 200 * time.Millisecond
+	othersBurst = 20
 	// maxRenewing bounds the callers whose renewals are remembered: more than a pool has nodes.
 	maxRenewing = 1024
 
@@ -129,7 +133,7 @@ type Limits struct {
 
 	mu      sync.Mutex
 	taken   map[place]int // without zeros
-	renewed *lru.Cache    // of *rate.Limiter, by the caller's name
+	renewed *lru.Cache    // of *rate.Limiter, by place
 }
 
 // place is one caller's, of a kind; that of all has no caller.
@@ -214,19 +218,20 @@ func (l *Limits) judgeLease(r *http.Request, info *request.RequestInfo, caller s
 		return ""
 	case r.ContentLength < 0 || r.ContentLength > exchange.MaxLease:
 		return large
-	case info.Namespace == corev1.NamespaceNodeLease && !l.mayRenew(caller):
+	case info.Namespace == corev1.NamespaceNodeLease && !l.mayRenew(place{caller, renewals}, renewalEvery, renewalBurst),
+		info.Namespace != corev1.NamespaceNodeLease && !l.mayRenew(place{caller, leases}, othersEvery, othersBurst):
 		return renewals
 	}
 	return ""
 }
 
-func (l *Limits) mayRenew(caller string) bool {
+func (l *Limits) mayRenew(which place, every time.Duration, burst int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pace, ok := l.renewed.Get(caller)
+	pace, ok := l.renewed.Get(which)
 	if !ok {
-		pace = rate.NewLimiter(rate.Every(renewalEvery), renewalBurst)
-		l.renewed.Add(caller, pace)
+		pace = rate.NewLimiter(rate.Every(every), burst)
+		l.renewed.Add(which, pace)
 	}
 	return pace.(*rate.Limiter).AllowN(l.clock.Running(), 1) //nolint:forcetypeassert // nothing else is put there
 }
@@ -285,8 +290,8 @@ func whyRefused(short kind) *exchange.Refusal {
 	case all:
 		why.Message = "too many requests of all callers are under way; wait"
 	case renewals:
-		why.Message = fmt.Sprintf("you write Leases of nodes more often than once in %s; wait, and then write the newest",
-			renewalEvery)
+		why.Message = fmt.Sprintf("you write Leases of nodes more often than once in %s, or others more often than once in %s; "+
+			"wait, and then write the newest", renewalEvery, othersEvery)
 	case large:
 		why.Code, why.RetryAfter = http.StatusRequestEntityTooLarge, 0
 		why.Message = fmt.Sprintf("a Lease has at most %d bytes here, and Content-Length says how many; write fewer annotations "+

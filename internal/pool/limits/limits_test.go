@@ -195,7 +195,7 @@ func TestALeaseIsSmallAndSeldom(t *testing.T) {
 			t.Errorf("%s: Retry-After %q", what, again)
 		}
 	}
-	const nodes, early = "kube-node-lease", "more often than once in 1s; wait"
+	const nodes, early = "kube-node-lease", "more often than once in 1s, or"
 	for range 2 * renewalBurst {
 		write("a large one", "n1", nodes, exchange.MaxLease+1, http.StatusRequestEntityTooLarge, "at most 16384 bytes")
 		write("one of any length", "n1", nodes, -1, http.StatusRequestEntityTooLarge, "Content-Length")
@@ -206,13 +206,14 @@ func TestALeaseIsSmallAndSeldom(t *testing.T) {
 	}
 	write("one more", "n1", nodes, 1, http.StatusTooManyRequests, early)
 	write("another node's", "n2", nodes, 1, http.StatusOK, "")
-	for range 2 * renewalBurst {
+	for range othersBurst {
 		write("the pool's", "n1", "kube-system", 1, http.StatusOK, "")
 	}
+	write("one more of the pool's", "n1", "kube-system", 1, http.StatusTooManyRequests, "once in 200ms; wait")
 	now = now.Add(renewalEvery)
 	write("a second later", "n1", nodes, 1, http.StatusOK, "")
 	write("at once again", "n1", nodes, 1, http.StatusTooManyRequests, early)
-	for of, want := range map[kind]float64{renewals: 2, large: 6 * renewalBurst} {
+	for of, want := range map[kind]float64{renewals: 3, large: 6 * renewalBurst} {
 		if n, err := testutil.GetCounterMetricValue(refusals.WithLabelValues(string(of))); err != nil || n != want {
 			t.Errorf("%v are counted as %s, %v", n, of, err)
 		}

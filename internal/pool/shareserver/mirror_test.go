@@ -243,6 +243,32 @@ func TestNoCloudReachesAHistory(t *testing.T) {
 	}
 }
 
+// TestALeaderInsistsOnTheCloudsHistory: one before it, whose node was stolen, has climbed by some pushes to a history that honest
+// hubs do not believe. A filler insists on nothing.
+func TestALeaderInsistsOnTheCloudsHistory(t *testing.T) {
+	b := newMirrorBench(t, 8<<20)
+	b.filler = &pusher{"n5", 3}
+	for _, h := range []edge.History{1 << 21, 3 << 20, 4 << 20} {
+		if a := b.in(t, h, 0, pooltest.WholeStream(900, slice("x", 10))...); a.Code != http.StatusOK {
+			t.Fatalf("history %s: got %d %s", h, a.Code, a.Body)
+		}
+	}
+	for i, want := range []int{409, 409, 200} {
+		a := b.in(t, 2, 0, pooltest.WholeStream(60, slice("a", 10), slice("b", 20))...)
+		if a.Code != want || want == 409 && (a.Applied != 900 || a.Header.Get("Retry-After") == "") {
+			t.Errorf("offer %d: %d %s", i+1, a.Code, a.Body)
+		}
+		if a := b.fill(t, *b.filler, 2, 50, slice("a", 40)); a.Code < http.StatusBadRequest {
+			t.Errorf("a filler: %d %s", a.Code, a.Body)
+		}
+		b.clock.Step(16 * time.Second)
+	}
+	b.standsAt(t, 60, 2)
+	if is := b.mirror.get(pooltest.SliceResource).replica.History(); is != 2 {
+		t.Errorf("the mirror is in history %s", is)
+	}
+}
+
 // TestReadersTellTheirHistory: a revision of another one can't be resumed.
 func TestReadersTellTheirHistory(t *testing.T) {
 	b := at100(t)

@@ -227,7 +227,7 @@ func (m *mirrored) apply(
 	}
 	// The replica must get what etcd has, even if the caller no longer listens.
 	ctx = context.WithoutCancel(ctx)
-	if anew && p.history == m.replica.History() {
+	if anew && p.history <= m.replica.History() {
 		m.replica.Reset()
 	}
 	if p.from != 0 {
@@ -244,9 +244,10 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// begins reports whether a push replaces everything that is here. It does in two cases. In the first, the push's history of the
-// cloud is later. In the second, the history is the same, the push is older, and the leader insists on it: then the cloud's
-// history changed, and the leader has missed that. An error says why the push must not be applied.
+// begins reports whether a push replaces everything that is here. It does in three cases. In the first, the push's history of
+// the cloud is later. In the second, the history is the same, the push is older, and the leader insists on it: then the cloud's
+// history changed, and the leader has missed that. In the third, a leader before has brought a history that no cloud reaches, and
+// this one insists on its own. An error says why the push must not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
@@ -260,6 +261,12 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 			in, p.history)
 	case at == 0:
 		return false, nil
+	case p.history < in && !p.history.Believes(in) && !p.history.IsFilled() && p.from == 0:
+		if m.older.Offer(now, doubt.Shown()) {
+			return true, nil
+		}
+		return conflict(doubt.Shown().Pause(), "the mirror is in history %s, which no cloud reaches, and the stream in "+
+			"%s: insist", in, p.history)
 	case p.history < in || p.history > in && p.from != 0:
 		return conflict(0, "the mirror is in history %d of the cloud, and the stream in %d: push everything of the later one",
 			in, p.history)
