@@ -138,7 +138,7 @@ func number(text string) (int64, error) {
 	digits, unit, _ := strings.Cut(text, " ")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	factor, ok := map[string]int64{
-		"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "s": int64(time.Second), "min": int64(time.Minute),
+		"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute),
 	}[unit]
 	if err != nil || !ok {
 		return 0, fmt.Errorf("%q is no number with a unit", text)
