@@ -338,10 +338,14 @@ func TestWatchBreaksOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
+	event := make([]byte, len("event\n"))
+	if _, err := io.ReadFull(res.Body, event); err != nil || string(event) != "event\n" {
+		t.Fatalf("read %q, %v", event, err)
+	}
 	_ = s.Listener.Close()
 	s.CloseClientConnections()
-	if body, err := io.ReadAll(res.Body); string(body) != "event\n" || err == nil {
-		t.Errorf("read %q, %v; want the event and an error", body, err)
+	if more, err := io.ReadAll(res.Body); len(more) > 0 || err == nil {
+		t.Errorf("then read %q, %v; want an error", more, err)
 	}
 	if _, err := u.Link().Wait(t.Context(), func(s link.State) bool { return s == link.Down }); err != nil {
 		t.Fatal(err)
