@@ -63,9 +63,7 @@ func TestNodeStatus(t *testing.T) {
 	as := func(user string) client.Client { return cloudtest.Client(t, cloudtest.As(cfg, user, "system:masters")) }
 	self, controller := as(edge.NodeName(name).User()), as("system:serviceaccount:kube-system:coordinator-controller")
 	plugin := as("system:serviceaccount:kube-flannel:flannel") // whose token each node has
-	of := cloudtest.As(cfg, "system:serviceaccount:kube-flannel:flannel", "system:masters")
-	of.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {name}}
-	pod, openYurt := cloudtest.Client(t, of), as("system:serviceaccount:kube-system:yurt-manager-nodepool-controller")
+	pod, openYurt := podOn(t, cfg, name), as("system:serviceaccount:kube-system:yurt-manager-nodepool-controller")
 	patch := func(c client.Client, status bool, content string) error {
 		p := client.RawPatch(types.StrategicMergePatchType, []byte(content))
 		if status {
@@ -80,6 +78,7 @@ func TestNodeStatus(t *testing.T) {
 		"taints of its pool":   attributePatch("annotations", nodepool.AnnotationTaints, `[{"key":"quarantine"}]`),
 		"what OpenYurt's gave": attributePatch("annotations", nodepool.AnnotationPrevious, `{"labels":{"a":"b"}}`),
 		"its Pods' network":    attributePatch("labels", nodepool.LabelHostNetwork, "true"),
+		"a coordinator":        attributePatch("labels", edge.LabelCoordinatorNode, "0"),
 	}
 	const none = `{"metadata":{"annotations":null,"labels":null}}`
 	for what, content := range attributes {

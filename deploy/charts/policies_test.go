@@ -325,6 +325,14 @@ func TestDeletionOfANodePool(t *testing.T) {
 // labelDesired is OpenYurt's, whose webhook turns it into the pool of a node that has none.
 const labelDesired = "apps.openyurt.io/desired-nodepool"
 
+// podOn is a client with a token of a Pod on a node.
+func podOn(t *testing.T, cfg *rest.Config, node string) client.Client {
+	t.Helper()
+	as := cloudtest.As(cfg, "system:serviceaccount:kube-flannel:flannel", "system:masters")
+	as.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
+	return cloudtest.Client(t, as)
+}
+
 // TestPoolMembership: a node can't go over to another pool by itself.
 func TestPoolMembership(t *testing.T) {
 	cfg := policed(t)
@@ -345,6 +353,8 @@ func TestPoolMembership(t *testing.T) {
 		for _, key := range []string{edge.LabelNodePool, labelDesired} {
 			mustRefuse(t, name+" moves itself by "+key, move(self, key, "other"), "can not change its own pool",
 				"kubectl label node "+name)
+			mustRefuse(t, "a Pod on "+name+" moves it by "+key, move(podOn(t, cfg, name), key, "other"),
+				"can not change its own pool")
 		}
 		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(moved), moved); err != nil {
 			t.Fatal(err)
@@ -382,6 +392,8 @@ func TestLANAddress(t *testing.T) {
 		mustAccept(t, "an administrator says "+good, say(admin, key, good))
 	}
 	mustRefuse(t, "a node says another", say(self, key, "192.0.2.8"), says)
+	mustRefuse(t, "a Pod on it says another", say(podOn(t, cfg, "on-lan"), key, "192.0.2.8"), says)
+	mustAccept(t, "a Pod elsewhere says another", say(podOn(t, cfg, "elsewhere"), key, "192.0.2.8"))
 	mustRefuse(t, "a node takes it back", say(self, key, ""), says)
 	mustAccept(t, "a node says something else", say(self, "example.org/other", "x"))
 	for _, bad := range []string{

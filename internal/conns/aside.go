@@ -86,7 +86,7 @@ func (g *Gate) putAside(h *handshake, first *hello) {
 		g.reportRefusal(h.conn, Slow, errGaveWay)
 		return
 	}
-	leave, ok := g.place(g.aside, h.source, h.conn, errCrowded)
+	leave, ok := place(g, g.aside, h.source, h.conn, errCrowded)
 	if !ok {
 		return
 	}

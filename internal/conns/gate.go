@@ -21,7 +21,7 @@ const (
 	Unknown       Reason = "unknown"        // the client shows one that TLS.VerifyConnection refuses
 	Slow          Reason = "slow"           // its handshake took too long, or had to give way to newer ones
 	Broken        Reason = "broken"         // the client went away, or speaks something else
-	TooMany       Reason = "too-many"       // its address has too many connections, or too many that are unproved
+	TooMany       Reason = "too-many"       // its client has too many connections, or its address too many that are unproved
 )
 
 // Reasons are all of them.
@@ -36,14 +36,17 @@ type GateConfig struct {
 	// Waiting bounds the handshakes under way, and WaitingPerSource those from one address. A new handshake beyond the bound
 	// closes the oldest one, so slow clients never keep out a quick one.
 	Waiting, WaitingPerSource int
-	// PerSource bounds the accepted connections from one address.
+	// PerSource bounds the accepted connections of one client: from one address, or, if Named, with one name in the certificate.
 	PerSource int
-	// All bounds the accepted connections from all addresses. A new connection beyond the bound closes the oldest connection of
-	// the address that has the most. 0 means that only PerSource bounds them.
+	// All bounds the accepted connections of all clients. A new connection beyond the bound closes the oldest connection of the
+	// client that has the most. 0 means that only PerSource bounds them.
 	All int
+	// Named says that clients are told apart by the common name in their certificate, which TLS must require and verify. The
+	// nodes of a LAN share a /64, and who has one of its addresses has them all.
+	Named bool
 	// Unproved bounds the accepted connections from one address whose client has not authenticated yet: each is a Newcomer until
 	// its Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers. Here an address is one, and no
-	// /64: the nodes of a LAN share that, and all of them come at once when a server has restarted. PerSource bounds the /64.
+	// /64: the nodes of a LAN share that, and all of them come at once when a server has restarted.
 	Unproved int
 	// AllUnproved bounds those from all addresses. One more closes the oldest of the address that has the most of them. So
 	// whoever proves nothing never makes a client give way that has proved itself. 0 means no bound.
@@ -58,7 +61,7 @@ type GateConfig struct {
 type Gate struct {
 	net.Listener
 	cfg      GateConfig
-	let      *tally[netip.Addr]
+	let      *tally[string] // by the client
 	aside    *tally[netip.Addr]
 	unproved *tally[netip.Addr]
 	hear     time.Duration // is hearFor but in tests
@@ -92,7 +95,7 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 	}
 	closed, end := context.WithCancel(context.Background())
 	g := &Gate{
-		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), hear: hearFor,
+		Listener: l, cfg: c, let: newTally[string](c.PerSource, c.All), hear: hearFor,
 		accepted: make(chan accepted), closed: closed, end: end, waiting: list.New(),
 	}
 	if c.Unproved > 0 {
@@ -188,13 +191,17 @@ func (g *Gate) admit(h *handshake) {
 		g.reportRefusal(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
-	leave, ok := g.place(g.let, h.source, h.conn, errCrowded)
+	client := h.source.String()
+	if g.cfg.Named {
+		client = secure.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	leave, ok := place(g, g.let, client, h.conn, errCrowded)
 	if !ok {
 		return
 	}
 	raw.leave = leave
 	if newcomer != nil {
-		newcomer.leave, _ = g.place(g.unproved, addressOf(h.conn), raw, errUnproved) // it yields
+		newcomer.leave, _ = place(g, g.unproved, addressOf(h.conn), raw, errUnproved) // it yields
 	}
 	select {
 	case g.accepted <- accepted{conn: secure}:
@@ -204,7 +211,7 @@ func (g *Gate) admit(h *handshake) {
 }
 
 // place takes a place for a connection, or closes it. crowd is why another one gives way to it.
-func (g *Gate) place(among *tally[netip.Addr], of netip.Addr, c net.Conn, crowd error) (leave func(), ok bool) {
+func place[S comparable](g *Gate, among *tally[S], of S, c net.Conn, crowd error) (leave func(), ok bool) {
 	leave, crowded, ok := among.enter(of, c)
 	if !ok {
 		_ = c.Close()
@@ -234,8 +241,8 @@ func (g *Gate) reportRefusal(c net.Conn, why Reason, err error) {
 
 var (
 	errGaveWay = errors.New("too many handshakes were under way, of which this was the oldest")
-	errTooMany = errors.New("its address has too many connections")
-	errCrowded = errors.New("too many connections were open, and of all addresses this one had the most")
+	errTooMany = errors.New("its address, or whoever its certificate names, has too many connections")
+	errCrowded = errors.New("too many connections were open, and of all clients this one had the most")
 	// errUnproved is the reason of a connection that has made no request that was allowed.
 	errUnproved = errors.New("too many connections, of its address or of all, had made no request that a member may make")
 )

@@ -257,6 +257,25 @@ func TestAGateBoundsWhomItLetIn(t *testing.T) {
 	}
 }
 
+// TestAGateBoundsWhomACertificateNames: they share an address, as the nodes behind a router or in a /64 do, or come from several.
+func TestAGateBoundsWhomACertificateNames(t *testing.T) {
+	g := newGated(t, func(c *GateConfig) {
+		c.PerSource, c.Named = 2, true
+		c.TLS.VerifyConnection = nil // whoever it is
+	})
+	for i := range 5 {
+		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+			if _, err := g.greeted(from, selfMade(t, fmt.Sprintf("node-%d", i))); err != nil {
+				t.Errorf("node-%d: %v", i, err)
+			}
+		}
+	}
+	if _, err := g.greeted("127.0.0.3", selfMade(t, "node-1")); err == nil {
+		t.Error("a third one of node-1 was let in")
+	}
+	g.comes(TooMany, 1)
+}
+
 // TestStrangersPushOutNobody: many addresses prove nothing, each with few connections. They give way to one another, and to a
 // friend who has yet to prove himself; who has proved himself stays, however many connections he has.
 func TestStrangersPushOutNobody(t *testing.T) {

@@ -188,7 +188,7 @@ func (c *wiring) page(of *Coordinator) (*page.Page, error) {
 func (c *wiring) gate(log klog.Logger) func(*tls.Config) net.Listener {
 	return func(secure *tls.Config) net.Listener {
 		return conns.NewGate(c.listener, conns.GateConfig{
-			TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
+			TLS: secure, Named: true, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
 			PerSource: cmp.Or(c.config.connections, maxConnections), All: cmp.Or(c.config.connections, maxAllConnections),
 			Unproved: cmp.Or(c.config.connections, maxUnproved), AllUnproved: maxAllUnproved, Refused: limits.Refused(log),
 		})
@@ -220,10 +220,10 @@ func (c *wiring) apiserver() (apiserver.Config, error) {
 const (
 	// loopback is where kubelet's probes come, on IPv6-only nodes as well.
 	loopback = "127.0.0.1"
-	// maxConnections bounds the connections from one address: a node with its hub, or a person's machine.
+	// maxConnections bounds the connections of one client, by the name in its certificate: a node, its hub, or a person.
 	maxConnections = 256
-	// maxAllConnections bounds those from all addresses: four of each node of the largest pool, since a hub has two at its home
-	// and two at each standby, and more while its home moves. The address with the most gives way.
+	// maxAllConnections bounds those of all clients: four of each node of the largest pool, since a hub has two at its home and two
+	// at each standby, and more while its home moves. The client with the most gives way.
 	maxAllConnections = 4096
 	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
 	// made one a moment later.

@@ -269,7 +269,7 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 func (k *HistoryKeeper) Raise(n edge.History) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.number.Believes(n) {
+	if n.Believable() {
 		k.raiseLocked(n)
 	}
 }

@@ -233,7 +233,7 @@ func (m *Machine) heardOf(e Event) (d Decision) {
 // observe records the surroundings. It returns the history that the leader declares if that is later than ours, otherwise 0.
 func (m *Machine) observe(e Event) (later edge.History) {
 	is, was := e.Looked, m.looked
-	if is.Covered && is.Declared > is.History.Number && is.History.Number.Believes(is.Declared) {
+	if is.Covered && is.Declared > is.History.Number && is.Declared.Believable() {
 		later = is.Declared
 	}
 	is.Covered = is.Covered && is.Declared == is.History.Number
@@ -492,7 +492,7 @@ func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	switch {
 	case l.Revision == 0:
 		return d, errors.New("it has no revision")
-	case ran.From == Coordinator && !e.History.Number.Believes(l.History):
+	case ran.From == Coordinator && l.History > e.History.Number && !l.History.Believable():
 		return d, fmt.Errorf("it is of history %s, which no cloud reaches; ours is %s", l.History, e.History.Number)
 	case ran.From == Coordinator && position != 0 && l.History < e.Counted:
 		return d, fmt.Errorf("%w: it is of history %s, ours is %s", errNotNewer, l.History, e.Counted)

@@ -37,7 +37,9 @@ type ServerConfig struct {
 	// no bound. All is GateConfig.All, the bound for all addresses together. Refused is called for each connection closed
 	// because of these bounds, and must not block; nil means no call.
 	PerSource, All int
-	Refused        func(from netip.AddrPort, why conns.Reason, err error)
+	// Named is as in conns.GateConfig.
+	Named   bool
+	Refused func(from netip.AddrPort, why conns.Reason, err error)
 	// Aside takes over connections by the server name that they ask for; it needs PerSource. nil means none.
 	Aside *conns.Aside
 }
@@ -102,7 +104,7 @@ func (s *Server) secured() (net.Listener, *tls.Config) {
 	}
 	return conns.NewGate(s.listener, conns.GateConfig{
 		TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
-		PerSource: s.cfg.PerSource, All: s.cfg.All, Refused: s.cfg.Refused,
+		PerSource: s.cfg.PerSource, All: s.cfg.All, Named: s.cfg.Named, Refused: s.cfg.Refused,
 		Aside: s.cfg.Aside,
 	}), secure
 }

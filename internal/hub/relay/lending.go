@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// maxPeerConnections and maxAllPeers bound the connections to the relay's port: maxPeerConnections from one address,
+// maxPeerConnections and maxAllPeers bound the connections to the relay's port: maxPeerConnections of one hub,
 // maxAllPeers in all. The tunnels in them have bounds of their own.
 const maxPeerConnections, maxAllPeers = 48, 384
 
@@ -176,7 +176,7 @@ func (l *Lending) Run(ctx context.Context) error {
 		Address: l.cfg.Address, Port: edge.PortHubRelay, What: "relaying", Config: func() front.ServerConfig {
 			return front.ServerConfig{
 				Handler: l.server, TLS: l.parties.Credentials.Serving(), HTTP1: true,
-				PerSource: maxPeerConnections, All: maxAllPeers, Aside: l.passer.Aside(),
+				PerSource: maxPeerConnections, All: maxAllPeers, Named: true, Aside: l.passer.Aside(),
 				Refused: func(_ netip.AddrPort, why conns.Reason, _ error) { l.server.NotLetIn(string(why)) },
 			}
 		},

@@ -185,7 +185,7 @@ func (c *carrier) round(ctx context.Context) error {
 	at := known.at[c.resource.GVR]
 	if at.Revision != 0 && at.History > mine.History() {
 		c.config.Later(at.History)
-		if mine.History().Believes(at.History) {
+		if at.History.Believable() {
 			return fmt.Errorf("%w: the replica is not in history %s yet, which the mirror is in", stream.ErrNotReady, at.History)
 		}
 		c.full = true // no cloud reaches it: insist on ours

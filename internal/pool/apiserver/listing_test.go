@@ -84,7 +84,9 @@ func with() storage.ListOptions {
 // TestAWatchThatBeginsWithAList sends the list as it is read. Meanwhile no watch of etcd runs, whose changes would wait
 // uncounted. Then etcd's watch begins at the list's revision, and what waits is counted.
 func TestAWatchThatBeginsWithAList(t *testing.T) {
-	for what, o := range map[string]storage.ListOptions{"asked for": with(), "by its revision": {ResourceVersion: "0"}} {
+	for what, o := range map[string]storage.ListOptions{
+		"asked for": with(), "by its revision": {ResourceVersion: "0"}, "in another spelling": {ResourceVersion: "00"},
+	} {
 		q := newQueues()
 		synctest.Test(t, func(t *testing.T) {
 			l := &listed{objects: 2*listPage + 50}
@@ -126,6 +128,25 @@ func TestAWatchThatBeginsWithAList(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAListIsNotOlder than the revision that a watch names.
+func TestAListIsNotOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := with()
+		o.ResourceVersion, o.ResourceVersionMatch = "5", "" // as the registry passes it
+		l := &listed{objects: listPage + 1}
+		w := l.reader(t, newQueues(), "hub", o)
+		for range l.objects {
+			<-w.ResultChan()
+		}
+		first, next := l.pages[0], l.pages[1]
+		if first.ResourceVersion != "5" || first.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan ||
+			next.ResourceVersion != "" || next.ResourceVersionMatch != "" || next.Predicate.Continue == "" {
+			t.Errorf("read by %+v, then %+v", first, next)
+		}
+		w.Stop()
+	})
 }
 
 // TestAListThatIsReadSlowly ends its watch, though now and then something is taken.

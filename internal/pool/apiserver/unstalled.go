@@ -100,7 +100,7 @@ func (s shownStorage) Watch(ctx context.Context, key string, o storage.ListOptio
 	if counts {
 		w.caller, w.queues = name, s.queues
 	}
-	if counts && listsFirst(o) {
+	if counts && s.listsFirst(o) {
 		if err := s.queues.list(name); err != nil {
 			return nil, err
 		}
@@ -122,11 +122,12 @@ func (s shownStorage) Watch(ctx context.Context, key string, o storage.ListOptio
 }
 
 // listsFirst says whether a watch sends what there is before it sends changes.
-func listsFirst(o storage.ListOptions) bool {
+func (s shownStorage) listsFirst(o storage.ListOptions) bool {
 	if o.SendInitialEvents != nil {
 		return *o.SendInitialEvents
 	}
-	return o.ResourceVersion == "" || o.ResourceVersion == "0"
+	at, err := s.Versioner().ParseResourceVersion(o.ResourceVersion)
+	return err == nil && at == 0
 }
 
 // listing is the list with which a watch begins.
@@ -144,8 +145,8 @@ type listing struct {
 func (l *listing) read(ctx context.Context) error {
 	o := storage.ListOptions{Predicate: l.o.Predicate, Recursive: l.o.Recursive}
 	o.Predicate.Limit, o.Predicate.Continue = listPage, l.next
-	if l.next == "" && l.o.ResourceVersion != "0" {
-		o.ResourceVersion, o.ResourceVersionMatch = l.o.ResourceVersion, l.o.ResourceVersionMatch
+	if at, err := l.from.Versioner().ParseResourceVersion(l.o.ResourceVersion); l.next == "" && (at > 0 || err != nil) {
+		o.ResourceVersion, o.ResourceVersionMatch = l.o.ResourceVersion, metav1.ResourceVersionMatchNotOlderThan
 	}
 	list := l.from.newList()
 	if err := l.from.GetList(ctx, l.key, o, list); err != nil {

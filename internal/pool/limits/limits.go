@@ -66,8 +66,8 @@ const (
 	// two, at most three times a second together.
 	othersEvery = 200 * time.Millisecond
 	othersBurst = 20
-	// maxRenewing bounds the callers whose renewals are remembered: more than a pool has nodes.
-	maxRenewing = 1024
+	// maxRenewing bounds the paces that are remembered: more than two of each node of a pool.
+	maxRenewing = 4096
 
 	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
 	BodyTimeout = 5 * time.Second

@@ -246,8 +246,9 @@ func (m *mirrored) apply(
 
 // begins reports whether a push replaces everything that is here. It does in three cases. In the first, the push's history of
 // the cloud is later. In the second, the history is the same, the push is older, and the leader insists on it: then the cloud's
-// history changed, and the leader has missed that. In the third, a leader before has brought a history that no cloud reaches, and
-// this one insists on its own. An error says why the push must not be applied.
+// history changed, and the leader has missed that. In the third, one of the two histories is such that hubs take nobody's word for
+// it, and the leader insists: who led before has lied, or the leader itself has seen the cloud change since such a lie. An error
+// says why the push must not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
@@ -256,17 +257,16 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 		}
 	}
 	switch {
-	case !in.Believes(p.history):
-		return false, exchange.Refused(http.StatusBadRequest, "the mirror is in history %s of the cloud, and no cloud reaches %s",
-			in, p.history)
-	case at == 0:
-		return false, nil
-	case p.history < in && !p.history.Believes(in) && !p.history.IsFilled() && p.from == 0:
+	case p.history.IsFilled() && !p.history.Believable():
+		return false, exchange.Refused(http.StatusBadRequest, "no cloud reaches history %s", p.history)
+	case p.from == 0 && (p.history > in && !p.history.Believable() || p.history < in && !in.Believable()):
 		if m.older.Offer(now, doubt.Shown()) {
 			return true, nil
 		}
-		return conflict(doubt.Shown().Pause(), "the mirror is in history %s, which no cloud reaches, and the stream in "+
-			"%s: insist", in, p.history)
+		return conflict(doubt.Shown().Pause(), "the mirror is in history %s of the cloud, the stream in %s, and no cloud reaches the "+
+			"later one: insist", in, p.history)
+	case at == 0:
+		return false, nil
 	case p.history < in || p.history > in && p.from != 0:
 		return conflict(0, "the mirror is in history %d of the cloud, and the stream in %d: push everything of the later one",
 			in, p.history)

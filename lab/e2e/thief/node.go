@@ -45,7 +45,7 @@ func stolenNode(t *kit.T) {
 	dir, err := os.MkdirTemp("", "")
 	t.Must(err)
 	defer func() { t.Must(os.RemoveAll(dir)) }()
-	leader := t.Pool.Settled(30 * time.Second)
+	t.Pool.Settled(30 * time.Second)
 	stolen := t.Pool.Follower()
 	victim := t.Pool.Follower(stolen)
 	const theirs = "p2-n1"
@@ -145,7 +145,7 @@ func stolenNode(t *kit.T) {
 
 	key, target := t.Node(stolen).HubCertificate(), strings.TrimPrefix(access.Host, "https://")
 	borrows := func() string { // not from the stolen machine, which loses its power
-		conn, line, err := t.Node(victim).Tunnel(leader, key, target)
+		conn, line, err := t.Node(victim).Tunnel(t.Pool.CoordinatorNode(), key, target)
 		t.Must(err)
 		t.Must(conn.Close())
 		return line
