@@ -193,6 +193,23 @@ func TestNotItsDoing(t *testing.T) {
 	})
 }
 
+// TestAHubThatStumbles: the new hub, which found its port taken, is well once systemd has started it again.
+func TestAHubThatStumbles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newUpgradeMachine(t)
+		m.deliver(next, "v0.3.0")
+		m.stumbles = true
+		if _, err := m.run(0); err != nil || m.result().Outcome != edge.UpgradeDone || m.running != next {
+			t.Errorf("%v, %+v, the hub runs %q", err, m.result(), m.running)
+		}
+		m = newUpgradeMachine(t)
+		m.deliver(broken, "v0.3.0")
+		if _, err := m.run(0); err != nil || !strings.HasPrefix(m.result().Why, "it ends by itself again and again") {
+			t.Errorf("one that never starts: %v, %+v", err, m.result())
+		}
+	})
+}
+
 // TestNothingHelps: that the former program is not well either is said, and the node is left with it.
 func TestNothingHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

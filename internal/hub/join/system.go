@@ -82,15 +82,23 @@ const outputFor = 30 * time.Second
 
 // Restarts returns how often systemd has started the hub again by itself since it was told to; zero if it does not say.
 func (Machine) Restarts(ctx context.Context) int {
-	out, err := command(ctx, "systemctl", "show", "--property=NRestarts", "--value", "yurthub.service").Output()
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	n, err := strconv.Atoi(ofHub(ctx, "NRestarts"))
 	if err != nil {
 		return 0
 	}
 	return n
+}
+
+// Begun implements UpgradeSystem.
+func (Machine) Begun(ctx context.Context) string { return ofHub(ctx, "InvocationID") }
+
+// ofHub returns a property of the hub's unit; empty if systemd does not say.
+func ofHub(ctx context.Context, property string) string {
+	out, err := command(ctx, "systemctl", "show", "--property="+property, "--value", "yurthub.service").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -69,4 +69,8 @@ func TestOutput(t *testing.T) {
 	if n := m.Restarts(t.Context()); n != 3 {
 		t.Errorf("systemd says 3, and we %d", n)
 	}
+	program(t, dir, "systemctl", `if [ "$*" = "show --property=InvocationID --value yurthub.service" ]; then echo a7; fi`)
+	if run := m.Begun(t.Context()); run != "a7" {
+		t.Errorf("systemd says a7, and we %q", run)
+	}
 }

@@ -45,6 +45,8 @@ type upgradeMachine struct {
 	cut           bool   // the cloud can't be reached
 	ill           bool   // something is wrong with the node, whichever program runs
 	stubborn      bool   // systemd does not restart the hub
+	begun         int    // how often it has
+	stumbles      bool   // a hub ends before it is ready, and is well when systemd starts it again
 }
 
 func newUpgradeMachine(t *testing.T) *upgradeMachine {
@@ -147,10 +149,15 @@ func (m *upgradeMachine) Control(_ context.Context, args ...string) error {
 		return errors.New("it does not")
 	}
 	m.running, m.restarts, m.asked = m.read(m.cfg.Binary), 0, 0
+	m.begun++
+	if m.stumbles || strings.HasSuffix(m.running, "broken") {
+		return errors.New("Job for yurthub.service failed because the control process exited with error code")
+	}
 	return nil
 }
 
 func (m *upgradeMachine) Restarts(context.Context) int { return m.restarts }
+func (m *upgradeMachine) Begun(context.Context) string { return fmt.Sprint(m.begun) }
 func (m *upgradeMachine) Sync()                        {}
 
 // Output runs a program.
