@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,4 +387,23 @@ func TestAProbeThatHangs(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+// TestAKubeletInAContainerIsAnothers: nodes can be containers of this one.
+func TestAKubeletInAContainerIsAnothers(t *testing.T) {
+	if !ofThisNode(os.Getpid()) || ofThisNode(1<<30) {
+		t.Errorf("this process: %t; one that has ended: %t", ofThisNode(os.Getpid()), ofThisNode(1<<30))
+	}
+	sleep := exec.CommandContext(t.Context(), "sleep", "60")
+	sleep.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if os.Geteuid() != 0 { // a user makes namespaces in one of his own
+		sleep.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+	}
+	if err := sleep.Start(); err != nil {
+		t.Skipf("this machine makes no namespace of processes: %v", err)
+	}
+	defer func() { _, _ = sleep.Process.Kill(), sleep.Wait() }()
+	if ofThisNode(sleep.Process.Pid) {
+		t.Error("a process in a container is one of this node")
+	}
 }
