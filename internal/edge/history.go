@@ -21,9 +21,9 @@ const histories = 1 << 62
 // mostHistories is more than a cloud has: if it is restored from a backup each hour, it has fewer in a century.
 const mostHistories = 1 << 20
 
-// Believable reports whether a hub may take somebody's word that the cloud is in this history. Hubs keep the number, and it never
-// falls, so whoever brings them near its end would leave none for the histories that follow. The bound is the same for all and for
-// ever: else who has climbed to it would find a new one. What a hub has seen by itself has no bound.
+// Believable reports whether a hub may take somebody's word that the cloud is in this history. Hubs keep the number, and it
+// never falls. So whoever brings them near its end would leave none for the histories that follow. The bound is the same for all
+// and for ever: else who has climbed to it would find a new one. What a hub has seen by itself has no bound.
 func (h History) Believable() bool { return h.OfCloud() <= mostHistories }
 
 // Filled is the history of objects that a filler brought, if the filler had them from history h of the cloud. Filled histories

@@ -222,8 +222,8 @@ const (
 	loopback = "127.0.0.1"
 	// maxConnections bounds the connections of one client, by the name in its certificate: a node, its hub, or a person.
 	maxConnections = 256
-	// maxAllConnections bounds those of all clients: four of each node of the largest pool, since a hub has two at its home and two
-	// at each standby, and more while its home moves. The client with the most gives way.
+	// maxAllConnections bounds those of all clients: four of each node of the largest pool, since a hub has two at its home and
+	// two at each standby, and more while its home moves. The client with the most gives way.
 	maxAllConnections = 4096
 	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
 	// made one a moment later.

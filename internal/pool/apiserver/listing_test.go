@@ -41,7 +41,7 @@ func (l *listed) GetList(_ context.Context, _ string, o storage.ListOptions, int
 	if from > 0 && l.fails != nil {
 		return l.fails
 	}
-	list := into.(*core.ConfigMapList) //nolint:forcetypeassert // the test's own
+	list := into.(*core.ConfigMapList)
 	list.ResourceVersion = "7"
 	for i := from; i < l.objects && i < from+int(o.Predicate.Limit); i++ {
 		list.Items = append(list.Items, core.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}})

@@ -231,8 +231,8 @@ func TestAnotherHistoryOfTheCloud(t *testing.T) {
 	}
 }
 
-// TestALeaderInsistsOnTheCloudsHistory: one before it, whose node was stolen, has brought the mirror, empty or not, to a history for
-// which no hub takes its word. The mirror takes that, and each other one, only from who insists, and never from a filler.
+// TestALeaderInsistsOnTheCloudsHistory: one before it, whose node was stolen, has brought the mirror, empty or not, to a history
+// for which no hub takes its word. The mirror takes that, and each other one, only from who insists, and never from a filler.
 func TestALeaderInsistsOnTheCloudsHistory(t *testing.T) {
 	for name, before := range map[string]edge.Revision{"empty": 0, "in a real one": 30} {
 		t.Run(name, func(t *testing.T) {

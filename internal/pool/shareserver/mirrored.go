@@ -246,9 +246,9 @@ func (m *mirrored) apply(
 
 // begins reports whether a push replaces everything that is here. It does in three cases. In the first, the push's history of
 // the cloud is later. In the second, the history is the same, the push is older, and the leader insists on it: then the cloud's
-// history changed, and the leader has missed that. In the third, one of the two histories is such that hubs take nobody's word for
-// it, and the leader insists: who led before has lied, or the leader itself has seen the cloud change since such a lie. An error
-// says why the push must not be applied.
+// history changed, and the leader has missed that. In the third, one of the two histories is such that hubs take nobody's word
+// for it, and the leader insists: who led before has lied, or the leader itself has seen the cloud change since such a lie. An
+// error says why the push must not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
@@ -263,7 +263,7 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 		if m.older.Offer(now, doubt.Shown()) {
 			return true, nil
 		}
-		return conflict(doubt.Shown().Pause(), "the mirror is in history %s of the cloud, the stream in %s, and no cloud reaches the "+
+		return conflict(doubt.Shown().Pause(), "the mirror is in history %s, the stream in %s, and no cloud reaches the "+
 			"later one: insist", in, p.history)
 	case at == 0:
 		return false, nil
