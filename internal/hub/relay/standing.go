@@ -22,7 +22,8 @@ const (
 	// askEvery is how old the cloud's word about the pool's nodes may become while neighbours borrow. A node that is gone from
 	// the pool is refused within askEvery + askAgain + openTimeout.
 	askEvery = 8 * time.Minute
-	// askAgain is the least time between two questions, and how often open tunnels are judged anew.
+	// askAgain is the least time between two questions, and how often open tunnels are judged anew. It doubles, up to askEvery,
+	// each time that the cloud still does not know a neighbour: a node that is gone may ask for weeks.
 	askAgain = time.Minute
 	// maxNodePool bounds a NodePool, in bytes.
 	maxNodePool = 4 << 20
@@ -58,6 +59,7 @@ func (s *Server) Run(ctx context.Context) error {
 	look := time.NewTicker(askAgain)
 	defer look.Stop()
 	var tried, asked time.Time // by the running clock; zero means never
+	pause := askAgain
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,7 +73,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		now := s.cfg.Clock.Running()
 		due := asked.IsZero() || now.Sub(asked) >= askEvery || s.unknown.Load()
-		if !due || !tried.IsZero() && now.Sub(tried) < askAgain || s.cfg.Link.Get() != link.Up {
+		if !due || !tried.IsZero() && now.Sub(tried) < pause || s.cfg.Link.Get() != link.Up {
 			continue
 		}
 		tried = now
@@ -81,7 +83,11 @@ func (s *Server) Run(ctx context.Context) error {
 			continue
 		}
 		asked = now
-		s.unknown.Store(false)
+		if s.unknown.Swap(false) && slices.Equal(nodes, s.word.Get().nodes) {
+			pause = min(2*pause, askEvery)
+		} else {
+			pause = askAgain
+		}
 		s.word.Set(&word{nodes})
 	}
 }

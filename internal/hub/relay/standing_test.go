@@ -134,6 +134,18 @@ func TestWhoIsGone(t *testing.T) {
 		c.says(nil, "n2", "n3", "n4", "n5")
 		s.unknown.Store(true) // as ServeHTTP does for n5
 		after(askAgain, "n5", nil, 1)
+		before := c.questions()
+		for range 6 * 60 { // a node that is gone asks every 10 s
+			s.unknown.Store(true)
+			time.Sleep(10 * time.Second)
+		}
+		if asked := c.questions(); asked > before+11 {
+			t.Errorf("%d questions in an hour for a node that is gone", asked-before)
+		}
+		c.says(nil, "n2", "n3", "n4", "n5", "n6")
+		time.Sleep(askEvery + askAgain)
+		synctest.Wait()
+		after(0, "n6", nil, 0)
 		s.use.leave("n1")
 		after(time.Hour, "n5", nil, 0)
 		cancel()
