@@ -188,8 +188,12 @@ func (h *ResourceHistory) Prove(w Witness) {
 	}
 }
 
-// Raise records that somebody knows of a later history.
-func (h *ResourceHistory) Raise(n edge.History) { h.keeper.Raise(n) }
+// Raise records a later history that the feed has judged: the cloud itself has gone back, or a word for it is believable.
+func (h *ResourceHistory) Raise(n edge.History) {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	h.keeper.raiseLocked(n)
+}
 
 func (h *ResourceHistory) keepLocked(w Witness) {
 	if w.From == nil {

@@ -298,6 +298,9 @@ func TestALaterNumberIsTaken(t *testing.T) {
 		if kept := string(w.disk[blobKey]); kept != "5" {
 			t.Errorf("the disk keeps %s", kept)
 		}
+		w.k.Raise(1 << 20) // the last that is believed
+		w.h.Raise(1<<20 + 1)
+		w.want(HistoryState{Number: 1<<20 + 1, Sure: true}) // what a feed has seen itself has no bound
 	})
 }
 

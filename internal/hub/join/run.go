@@ -362,18 +362,28 @@ func (u *upgrader) try(ctx context.Context, j journal) (string, error) {
 	return u.await(ctx, j.Before)
 }
 
-// restart has the hub run with the program that is in place. systemctl fails if the hub ends before it is ready, but systemd
-// starts it again: whether it is well is await's to judge.
+// restart has the hub run with the program that is in place. systemctl fails if the hub ends before it is ready. A hub that has
+// stumbled so is started once more at once, and then await judges it, since systemd goes on to start it.
 func (u *upgrader) restart(ctx context.Context) error {
 	return u.act("restart the hub", func() error {
 		u.system.Sync()
-		before := u.system.Begun(ctx)
-		err := u.system.Control(ctx, "restart", "yurthub.service")
-		if now := u.system.Begun(ctx); err != nil && now != "" && now != before {
+		begun, err := u.startAnew(ctx)
+		if err != nil && begun {
+			begun, err = u.startAnew(ctx)
+		}
+		if begun {
 			return nil
 		}
 		return err
 	})
+}
+
+// startAnew tells systemd to restart the hub, and returns whether systemd has begun to, even if the hub did not get ready.
+func (u *upgrader) startAnew(ctx context.Context) (begun bool, err error) {
+	before := u.system.Begun(ctx)
+	err = u.system.Control(ctx, "restart", "yurthub.service")
+	now := u.system.Begun(ctx)
+	return now != "" && now != before, err
 }
 
 // await waits until the hub works and has worked for the time calm, and returns "". If UpgradeConfig.Wait passes first, it

@@ -193,7 +193,7 @@ func TestNotItsDoing(t *testing.T) {
 	})
 }
 
-// TestAHubThatStumbles: the new hub, which found its port taken, is well once systemd has started it again.
+// TestAHubThatStumbles: the new hub, which found its port taken, is well when it is started once more.
 func TestAHubThatStumbles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newUpgradeMachine(t)

@@ -46,7 +46,8 @@ type upgradeMachine struct {
 	ill           bool   // something is wrong with the node, whichever program runs
 	stubborn      bool   // systemd does not restart the hub
 	begun         int    // how often it has
-	stumbles      bool   // a hub ends before it is ready, and is well when systemd starts it again
+	stumbles      bool   // the first start ends before the hub is ready, and the next is well
+	stumbled      bool   // the last start did, so systemd starts the hub by itself, and counts that
 }
 
 func newUpgradeMachine(t *testing.T) *upgradeMachine {
@@ -150,7 +151,8 @@ func (m *upgradeMachine) Control(_ context.Context, args ...string) error {
 	}
 	m.running, m.restarts, m.asked = m.read(m.cfg.Binary), 0, 0
 	m.begun++
-	if m.stumbles || strings.HasSuffix(m.running, "broken") {
+	m.stumbled = m.stumbles && m.begun == 1
+	if m.stumbled || strings.HasSuffix(m.running, "broken") {
 		return errors.New("Job for yurthub.service failed because the control process exited with error code")
 	}
 	return nil
@@ -181,6 +183,9 @@ func (m *upgradeMachine) Output(_ context.Context, program string, args ...strin
 		findings = append(findings, map[string]string{"level": "fail", "what": what, "why": why})
 	}
 	m.asked++
+	if m.stumbled && m.asked == 2 {
+		m.restarts = 1
+	}
 	switch {
 	case slices.Contains(is, "picky"):
 		fail("settings", "relay is gone")

@@ -23,7 +23,8 @@ const (
 	// the pool is refused within askEvery + askAgain + openTimeout.
 	askEvery = 8 * time.Minute
 	// askAgain is the least time between two questions, and how often open tunnels are judged anew. It doubles, up to askEvery,
-	// each time that the cloud still does not know a neighbour: a node that is gone may ask for weeks.
+	// each time that the cloud still does not know a neighbour: a node that is gone may ask for weeks. Meanwhile one that joins
+	// waits as long.
 	askAgain = time.Minute
 	// maxNodePool bounds a NodePool, in bytes.
 	maxNodePool = 4 << 20
@@ -79,6 +80,7 @@ func (s *Server) Run(ctx context.Context) error {
 		tried = now
 		nodes, err := s.members(ctx)
 		if err != nil {
+			pause = askAgain
 			klog.FromContext(ctx).Info("The cloud does not say which nodes the pool has; its last word counts", "err", err)
 			continue
 		}

@@ -259,7 +259,8 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 	switch {
 	case p.history.IsFilled() && !p.history.Believable():
 		return false, exchange.Refused(http.StatusBadRequest, "no cloud reaches history %s", p.history)
-	case p.from == 0 && (p.history > in && !p.history.Believable() || p.history < in && !in.Believable()):
+	case p.from == 0 && !p.history.IsFilled() &&
+		(p.history > in && !p.history.Believable() || p.history < in && !in.Believable()):
 		if m.older.Offer(now, doubt.Shown()) {
 			return true, nil
 		}
