@@ -91,6 +91,7 @@ type Config struct {
 type Set struct {
 	cfg    Config
 	stored storedPods
+	kept   int // is maxKept but in a test
 
 	begun    chan struct{} // closed when Run has begun
 	hasBegun func()
@@ -121,7 +122,7 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 		c.TooLarge = func(store.Collection, int) {}
 	}
 	s := &Set{
-		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
+		cfg: c, kept: maxKept, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
 		tooLarge: map[store.Collection]time.Time{}, needs: needs{node: c.Node},
 		fixed: make(chan struct{}), failed: make(chan error, 1),
 	}
@@ -400,7 +401,7 @@ func (s *Set) roomLocked(client string, selection Selection) error {
 			clients[id.Client]++
 		}
 	}
-	most := maxKept
+	most := s.kept
 	if client != "" {
 		most = maxGuestKept
 	} else if s.cfg.KubeletView(selection) != nil {
