@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// tally knows the connections of each source: an address, or a user of this host.
+// tally knows the connections of each source: an address, a user of this host, or who is named in a certificate.
 type tally[S comparable] struct {
 	most   int  // of one source
 	all    int  // of all; 0 means any number

@@ -228,8 +228,8 @@ const (
 	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
 	// made one a moment later.
 	maxUnproved = 8
-	// maxAllUnproved bounds those from all addresses: all hubs of the largest pool come at once when a coordinator has restarted,
-	// each for a round trip. They are few among all connections, so they push out none that has proved itself.
+	// maxAllUnproved bounds those from all addresses: hubs that come at once when a coordinator has restarted are each among them
+	// for a round trip. They are few among all connections, so they push out none that has proved itself.
 	maxAllUnproved = 512
 	// handshakeTime bounds a TLS handshake: some round trips on a LAN.
 	handshakeTime = 5 * time.Second

@@ -90,8 +90,8 @@ var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 var connections = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name: "yurt_coordinator_refused_connections_total",
 	Help: "Connections that got no further than the TLS handshake or were closed to make room, by the reason: no-certificate, " +
-		"unknown (a certificate that none of the pool's authorities has signed), slow, broken; and too-many of its address, " +
-		"or of all",
+		"unknown (a certificate that none of the pool's authorities has signed), slow, broken; and too-many of its client " +
+		"or its address, or of all",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
