@@ -87,7 +87,7 @@ func TestNodePoolsSayNotWhatANodeIs(t *testing.T) {
 		"node.cloudprovider.kubernetes.io/shutdown", corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
 		corev1.LabelNodeExcludeBalancers, corev1.LabelHostname, corev1.LabelOSStable, corev1.TaintNodeUnreachable,
 		edge.LabelExcludeDisruption, edge.LabelCoordinatorNode,
-		edge.AnnotationLANAddress, edge.TaintUnschedulable,
+		labelDesired, edge.AnnotationLANAddress, edge.TaintUnschedulable,
 		nodepool.AnnotationAttributes, nodepool.AnnotationTaints, nodepool.AnnotationPrevious,
 	} {
 		attributes := map[string]string{key: "x"}

@@ -222,7 +222,7 @@ func (h *Hub) reachCloud() (err error) {
 		return err
 	}
 	h.serves.Cloud, h.serves.CloudLink, h.serves.HeartbeatLink = h.cloud, h.cloud.Link().Get, h.cloud.AnywayLink().Get
-	h.history = cache.NewHistory(cache.HistoryConfig{Link: h.cloud.Link(), Disk: h.disk, Chance: h.ends.Chance})
+	h.history = cache.NewHistory(cache.HistoryConfig{Link: h.cloud.Link(), Disk: h.disk, Ends: h.ends})
 	h.parts.Add("cloud", h.cloud.Run)
 	h.parts.Add("authorities of the cloud", func(ctx context.Context) error {
 		return h.identity.FollowAuthorities(ctx, func() (bool, <-chan struct{}) {

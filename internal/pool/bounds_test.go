@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
@@ -79,6 +80,80 @@ func TestRenewalsAreSeldom(t *testing.T) {
 		t.Errorf("20 writes at once: %v", codes)
 	}
 	allowed(t, "another node's", renew("n3"))
+}
+
+// TestStreamsOfTheStateHaveABound: each keeps what is told until it is read.
+func TestStreamsOfTheStateHaveABound(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	client := c.http(t, c.certificate(t, pooltest.Node("n2")))
+	codes := map[int]int{}
+	for range 12 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+edge.PathState, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		codes[answer.StatusCode]++
+	}
+	if codes[http.StatusOK] != 10 || codes[http.StatusTooManyRequests] != 2 {
+		t.Errorf("12 streams of a node: %v", codes)
+	}
+}
+
+// TestListsThatNobodyReads: a list is in memory until its client has read it. So a caller has one without a limit at a time, and
+// all callers have two. Pages of others, requests and heartbeats have their own places.
+func TestListsThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	c.lead(t, "n1", 1)
+	all := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_000, manySlices(t, 4000)...)...)
+	a := c.push(t, c.http(t, c.certificate(t, pooltest.Node("n1"))), pooltest.SliceResource, 0, 1, all)
+	if a.Code != http.StatusOK {
+		t.Fatal(a.Body)
+	}
+	const path = "/apis/discovery.k8s.io/v1/endpointslices"
+	unread := func(of pkix.Name) (end func()) {
+		conn, err := (&tls.Dialer{Config: c.tls(c.certificate(t, of))}).DialContext(t.Context(), "tcp", c.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil { // it is answered, and then not read
+			t.Fatal(err)
+		}
+		return func() { _ = conn.Close() }
+	}
+	code := func(of pkix.Name, query string) int {
+		code, _ := c.get(t, c.http(t, c.certificate(t, of)), path+query)
+		return code
+	}
+	endThiefs := unread(pooltest.Node("n2"))
+	unread(pooltest.Node("n3"))
+	for what, got := range map[string]int{
+		"a thief's second": code(pooltest.Node("n2"), ""), "a thief's page": code(pooltest.Node("n2"), "?limit=1"),
+		"a third caller's": code(pooltest.Operator(), ""), "a third caller's page": code(pooltest.Operator(), "?limit=1"),
+	} {
+		if got != http.StatusTooManyRequests {
+			t.Errorf("%s list: %d", what, got)
+		}
+	}
+	_, err := c.as(t, pooltest.Node("n4")).CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), heartbeat("n4"),
+		metav1.CreateOptions{})
+	allowed(t, "a heartbeat", err)
+	endThiefs()
+	for began := time.Now(); code(pooltest.Operator(), "?limit=1") != http.StatusOK; time.Sleep(100 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the places of a client that has gone are not given back")
+		}
+	}
 }
 
 // TestTooManyBytes: a header that is too long ends its connection, and a body that is too long is not read.

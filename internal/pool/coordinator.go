@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
@@ -29,6 +30,10 @@ import (
 	"yurtcoordinator/internal/pool/state"
 	"yurtcoordinator/internal/pool/succession"
 )
+
+// placesOfState is how many places of a caller a stream of the pool's state takes: what is told on it waits in memory until it is
+// read, some 200 bytes for each Pod. A hub has four at most.
+const placesOfState = 10
 
 // addressesOfNode is at how many addresses of a node its word has a coordinator look for a younger one.
 const addressesOfNode = 4
@@ -190,7 +195,16 @@ func (c *Coordinator) handle() error {
 //	                 Admission decides about
 func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts apiserver.Lasts) http.Handler {
 	h := access.FromHere(c.mirrored.Gate(api))
-	h = limits.New(lasts, access.Expected, c.config.Ends.Clock, c.around.Log).Handler(h)
+	places := func(r *http.Request, info *request.RequestInfo) int {
+		switch {
+		case !lasts(r, info):
+			return 0
+		case r.URL.Path == edge.PathState:
+			return placesOfState
+		}
+		return 1
+	}
+	h = limits.New(places, access.Expected, c.config.Ends.Clock, c.around.Log).Handler(h)
 	return limits.TurnAway(exchange.Bound(access.TellWhy(kubernetes(h))))
 }
 

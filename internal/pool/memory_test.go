@@ -136,14 +136,7 @@ func benchPoolResources(ctx context.Context, b *testing.B, p *program) {
 	client := p.almighty(ctx, b)
 	c := &coordinator{ca: p.ca, address: p.address}
 	c.lead(b, "n1", 1)
-	var all []stream.Object
-	for i := range 5000 {
-		addresses := make([]string, 10)
-		for n := range addresses {
-			addresses[n] = fmt.Sprintf("10.%d.%d.%d", i/250, i%250, n)
-		}
-		all = append(all, pooltest.AsObject(b, pooltest.CloudSlice(fmt.Sprintf("slice-%d", i), 1000+i, addresses...)))
-	}
+	all := manySlices(b, 5000)
 	leader := c.http(b, c.certificate(b, pooltest.Node("n1")))
 	began := time.Now()
 	a := c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind),
@@ -181,6 +174,19 @@ func benchPoolResources(ctx context.Context, b *testing.B, p *program) {
 	p.report(b, "api-listed")
 	p.stop(b)
 	b.ReportMetric(0, "ns/op")
+}
+
+// manySlices returns EndpointSlices of ten addresses.
+func manySlices(t testing.TB, n int) (all []stream.Object) {
+	t.Helper()
+	for i := range n {
+		addresses := make([]string, 10)
+		for n := range addresses {
+			addresses[n] = fmt.Sprintf("10.%d.%d.%d", i/250, i%250, n)
+		}
+		all = append(all, pooltest.AsObject(t, pooltest.CloudSlice(fmt.Sprintf("slice-%d", i), 1000+i, addresses...)))
+	}
+	return all
 }
 
 // each calls do for 0 to n-1, some at a time.

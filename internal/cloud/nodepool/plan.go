@@ -64,6 +64,9 @@ func reservedTaints(pool *v1beta2.NodePool) []string {
 	return keys
 }
 
+// labelDesiredNodePool is OpenYurt's: its webhook has the pool of that name take a node that is in none.
+const labelDesiredNodePool = "apps.openyurt.io/desired-nodepool"
+
 // allowed are the keys of Kubernetes' own domains that a pool may set, because they state what people know of a site.
 // They say where the site is, which role kubectl shows for its nodes, and that the cloud's load balancers can't reach it.
 var allowed = []string{
@@ -77,7 +80,7 @@ var allowed = []string{
 // of that names is removed. The policy nodepool-values refuses the same keys.
 func reserved(key string) bool {
 	if slices.Contains([]string{
-		edge.LabelNodePool, edge.AnnotationLANAddress, edge.TaintUnschedulable,
+		edge.LabelNodePool, labelDesiredNodePool, edge.AnnotationLANAddress, edge.TaintUnschedulable,
 		AnnotationAttributes, AnnotationTaints, AnnotationPrevious,
 	}, key) {
 		return true

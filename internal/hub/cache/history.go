@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,6 +32,10 @@ const (
 	maxWitnesses = 8
 	// maxQuestions bounds the questions under way at a time.
 	maxQuestions = 8
+	// changesAtOnce and changesEvery are how often the history may change before the hub believes its pool no longer
+	// (HistoryState.Alone): with each change it reads all lists from the cloud anew. A restored cloud makes one change, or a few
+	// if its API servers come back one after another.
+	changesAtOnce, changesEvery = 6, 6 * time.Hour
 	// blobKey is the number's key on the disk.
 	blobKey = "cloud/history"
 )
@@ -69,6 +74,9 @@ type HistoryState struct {
 	// refused the question; "" means that there is none.
 	Failing bool
 	Refused string
+	// Alone is the time of the running clock until which the hub reads nothing in its pool while it can ask the cloud, because
+	// the history has changed more often than clouds are restored. What the pool says may be why.
+	Alone time.Time
 }
 
 // HistoryDisk keeps the history's number. store.Store is one.
@@ -83,8 +91,8 @@ type HistoryConfig struct {
 	Link *live.Value[link.State]
 	// Disk keeps the number over a restart.
 	Disk HistoryDisk
-	// Chance is where random numbers come from.
-	Chance ends.Chance
+	// Ends has the running clock, and random numbers.
+	Ends ends.Ends
 }
 
 // HistoryKeeper follows the cloud's history. Make one with NewHistory. Safe for concurrent use.
@@ -94,6 +102,8 @@ type HistoryKeeper struct {
 
 	mu     sync.Mutex
 	number edge.History
+	rises  *rate.Limiter // of number, by the running clock
+	alone  time.Time     // HistoryState.Alone
 	of     map[reader]*ResourceHistory
 	ask    func(*ResourceHistory) // settles one in the background; nil while Run does not run
 }
@@ -120,7 +130,10 @@ type ResourceHistory struct {
 
 // NewHistory returns a HistoryKeeper that begins with the disk's number.
 func NewHistory(c HistoryConfig) *HistoryKeeper {
-	k := &HistoryKeeper{config: c, places: make(chan struct{}, maxQuestions), of: map[reader]*ResourceHistory{}}
+	k := &HistoryKeeper{
+		config: c, places: make(chan struct{}, maxQuestions), rises: rate.NewLimiter(rate.Every(changesEvery), changesAtOnce),
+		of: map[reader]*ResourceHistory{},
+	}
 	if kept, err := c.Disk.Blob(blobKey); err == nil {
 		n, _ := strconv.ParseUint(string(kept), 10, 64) // 0 if it is none
 		k.number = edge.History(n)
@@ -136,7 +149,8 @@ func (k *HistoryKeeper) Of(client string, resource schema.GroupResource) *Resour
 	h := k.of[id]
 	if h == nil {
 		h = &ResourceHistory{
-			keeper: k, id: id, state: live.NewValue(HistoryState{Number: k.number}), witnesses: map[Prover]Witness{},
+			keeper: k, id: id, witnesses: map[Prover]Witness{},
+			state: live.NewValue(HistoryState{Number: k.number, Alone: k.alone}),
 		}
 		k.of[id] = h
 		h.askLocked()
@@ -269,11 +283,13 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 		"history", k.number)
 }
 
-// Raise records that a pool member knows of a later history. What no cloud reaches changes nothing.
+// Raise records that a pool member knows of a later history. What no cloud reaches changes nothing, nor does any word while the
+// hub is alone and can ask the cloud.
 func (k *HistoryKeeper) Raise(n edge.History) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if n.Believable() {
+	alone := k.config.Ends.Running().Before(k.alone) && k.config.Link.Get().Reachable()
+	if n.Believable() && !alone {
 		k.raiseLocked(n)
 	}
 }
@@ -285,9 +301,13 @@ func (k *HistoryKeeper) raiseLocked(n edge.History) {
 		return
 	}
 	k.number = n
+	now := k.config.Ends.Running()
+	if k.rises.AllowN(now, 1); k.rises.TokensAt(now) < 1 {
+		k.alone = now.Add(changesEvery)
+	}
 	for _, h := range k.of {
 		s := h.state.Get()
-		s.Number, s.Floor, h.proven = n, 0, 0
+		s.Number, s.Floor, s.Alone, h.proven = n, 0, k.alone, 0
 		clear(h.witnesses)
 		h.state.Set(s)
 	}
@@ -349,7 +369,7 @@ func (h *ResourceHistory) settle(ctx context.Context) {
 			}
 			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the known one; trying again",
 				"resource", h.id.resource.String(), "client", h.id.client, "err", err)
-			again = time.After(pause.Next(k.config.Chance.Float64()))
+			again = time.After(pause.Next(k.config.Ends.Float64()))
 		}
 		select {
 		case <-ctx.Done():

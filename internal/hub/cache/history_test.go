@@ -164,7 +164,8 @@ func (w *historyWorld) flap() {
 func (w *historyWorld) want(want HistoryState) {
 	w.t.Helper()
 	synctest.Wait()
-	if got := w.h.State().Get(); got != want {
+	got := w.h.State().Get()
+	if got.Alone = (time.Time{}); got != want {
 		w.t.Errorf("State() = %+v, want %+v", got, want)
 	}
 }
@@ -301,6 +302,35 @@ func TestALaterNumberIsTaken(t *testing.T) {
 		w.k.Raise(1 << 20) // the last that is believed
 		w.h.Raise(1<<20 + 1)
 		w.want(HistoryState{Number: 1<<20 + 1, Sure: true}) // what a feed has seen itself has no bound
+	})
+}
+
+// TestAHistoryThatChangesEverAgain: whoever names ever later histories, or has the hub see ever lower revisions, makes it read
+// anew six times, and then four times a day. While the cloud can't be asked, a word counts: it costs nothing there.
+func TestAHistoryThatChangesEverAgain(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		const hours = 48
+		for range hours * 12 {
+			w.k.Raise(w.k.Number() + 1)
+			time.Sleep(5 * time.Minute)
+		}
+		if entered := w.k.Number(); entered != changesAtOnce+hours/6-1 {
+			t.Errorf("in two days the hub entered %s histories", entered)
+		}
+		at := w.k.Number()
+		w.k.Raise(at + 1)
+		if alone := w.k.Of("", eventsOfAll).State().Get().Alone; !alone.After(time.Now()) {
+			t.Errorf("a resource that comes later is not alone, until %v", alone)
+		}
+		w.h.Raise(at + 1) // its own sight
+		w.want(HistoryState{Number: at + 1, Sure: true})
+		w.link.Set(link.Down)
+		w.k.Raise(at + 2)
+		w.link.Set(link.Up)
+		w.want(HistoryState{Number: at + 2, Sure: true})
+		time.Sleep(changesEvery)
+		w.k.Raise(at + 3)
+		w.want(HistoryState{Number: at + 3, Sure: true})
 	})
 }
 

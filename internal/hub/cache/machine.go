@@ -233,6 +233,9 @@ func (m *Machine) heardOf(e Event) (d Decision) {
 // observe records the surroundings. It returns the history that the leader declares if that is later than ours, otherwise 0.
 func (m *Machine) observe(e Event) (later edge.History) {
 	is, was := e.Looked, m.looked
+	if e.At.Before(is.History.Alone) && is.Cloud.Reachable() {
+		is.Coordinator, is.Covered, is.Filling = link.Down, false, false
+	}
 	if is.Covered && is.Declared > is.History.Number && is.Declared.Believable() {
 		later = is.Declared
 	}
@@ -321,7 +324,7 @@ func (m *Machine) decide(e Event, d *Decision) {
 
 // wake returns the first time after now at which something is due, or may have changed by itself.
 func (m *Machine) wake(now, due time.Time) (first time.Time) {
-	times := []time.Time{due}
+	times := []time.Time{due, m.looked.History.Alone}
 	for _, p := range []*past{&m.cloud, &m.mirror} {
 		times = append(times, p.notBefore, p.prompt, p.doubted, p.until, p.recheck)
 	}

@@ -246,6 +246,34 @@ func TestALeaderThatCountsTooFar(t *testing.T) {
 	}
 }
 
+// TestWhoIsAloneReadsTheCloud, not the pool, unless the cloud can't be asked.
+func TestWhoIsAloneReadsTheCloud(t *testing.T) {
+	s := script{t: t, began: time.Unix(1_700_000_000, 0)}
+	until := s.began.Add(time.Hour)
+	s.begin("machine pool follower=n2 cloud=up coordinator=up covered=1")
+	s.event.History.Alone = until
+	d := s.machine.Step(s.event)
+	for range 3 { // it waits for a leader's list, as without a coordinator
+		if d.Admit {
+			break
+		}
+		s.event.At = d.Wake
+		d = s.machine.Step(s.event)
+	}
+	if d.Raise != 0 || !d.Admit || d.Start.From != None || s.event.At.After(until) {
+		t.Errorf("alone: raise to %s, wants to list at the cloud: %t, starts at the %s", d.Raise, d.Admit, d.Start.From)
+	}
+	s.event.At = until
+	if d = s.machine.Step(s.event); d.Raise != 1 {
+		t.Errorf("no longer alone: raise to %s", d.Raise)
+	}
+	s.begin("machine pool follower=n2 cloud=down coordinator=up covered")
+	s.event.History.Alone = until
+	if d = s.machine.Step(s.event); d.Start.From != Coordinator {
+		t.Errorf("alone, but cut off: it reads from the %s", d.Start.From)
+	}
+}
+
 // The waits for the end of a doubt follow from the doubt itself.
 func TestTimesFitTheDoubt(t *testing.T) {
 	longest := doubt.Shown().Longest()

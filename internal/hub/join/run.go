@@ -177,14 +177,16 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 		return nil, err
 	}
 	if j == nil {
-		return nil, u.end(UpgradeResult{ID: r.ID, Outcome: edge.UpgradeDone, Version: r.Version, From: r.Version})
+		err = u.end(UpgradeResult{ID: r.ID, Outcome: edge.UpgradeDone, Version: r.Version, From: r.Version})
+		_ = run.Pause(ctx, u.cfg.Rest)
+		return nil, err
 	}
 	// The former program, which is kept until the new one has settled.
 	return j, u.link(u.binary(), u.settled())
 }
 
 // verify verifies the delivered program, and tests it beside the running hub as far as possible. It returns a nil journal if
-// the node already has that program. Until the program is known to be an accepted one, nothing is written.
+// the node already has that program. Until the program is known to be an accepted one, and another, nothing is written.
 func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
@@ -217,6 +219,9 @@ func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, erro
 	if err := accept(listed, r.Version, u.floor(), runtime.GOOS+"/"+runtime.GOARCH); err != nil {
 		return nil, err
 	}
+	if has, err := sumOf(u.binary()); err == nil && has == sum {
+		return nil, nil
+	}
 	if err := u.copyProgram(sum); err != nil {
 		return nil, err
 	}
@@ -239,9 +244,6 @@ func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, erro
 		}
 	}
 	j := &journal{UpgradeRequest: r, From: from, State: trying, Sum: hex.EncodeToString(sum[:])}
-	if has, err := sumOf(u.binary()); err == nil && has == sum {
-		return nil, nil
-	}
 	before, err := u.check(ctx, u.binary())
 	if err != nil {
 		return nil, fmt.Errorf("the program that is there can't look at this node: %w", err)

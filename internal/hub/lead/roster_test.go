@@ -120,6 +120,27 @@ func TestBeats(t *testing.T) {
 	})
 }
 
+// TestALiarsLeasesHaveABound: a coordinator that tells of ever more nodes, or of large Leases, does not fill the hub's memory.
+func TestALiarsLeasesHaveABound(t *testing.T) {
+	lease := func(name string, bytes int) coordinationv1.Lease {
+		return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name: name, ResourceVersion: "1", Annotations: map[string]string{"a": strings.Repeat("x", bytes)},
+		}}
+	}
+	l := newBook()
+	l.observe([]coordinationv1.Lease{lease("large", maxBeat), lease("n1", maxBeat/2)})
+	for i := range 2 * maxBeats {
+		l.receive(edge.State{Heartbeats: &edge.Leases{Leases: []coordinationv1.Lease{lease(fmt.Sprintf("more-%d", i), 0)}}})
+	}
+	l.receive(edge.State{Heartbeats: &edge.Leases{Leases: []coordinationv1.Lease{lease("n1", 0)}}})
+	all, _ := l.Beats()
+	at := slices.IndexFunc(all, func(h Heartbeat) bool { return h.Lease.Name == "n1" })
+	if len(all) != maxBeats || at < 0 || all[at].Lease.Annotations["a"] != "" ||
+		slices.ContainsFunc(all, func(h Heartbeat) bool { return h.Lease.Name == "large" }) {
+		t.Errorf("%d Leases are kept, n1 is the %d-th of them", len(all), at)
+	}
+}
+
 // A change that is seen counts at once, even of a Lease that the baseline lacked; a deleted Lease is not missed.
 func TestBeatsOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

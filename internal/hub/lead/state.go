@@ -31,6 +31,9 @@ const (
 	silentFor, openFor = 30 * time.Second, 5 * time.Second
 	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
+	// maxBeats and maxBeat bound the nodes' Leases that are kept, and each of them in bytes, whatever a coordinator says: more
+	// than two of each node of the largest pool, and twice what an honest one takes.
+	maxBeats, maxBeat = 4096, 32 << 10
 	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff. They are short because the election depends on
 	// the stream, so a hub must soon notice that a coordinator is back.
 	pauseMin, pauseMax = 100 * time.Millisecond, 2 * time.Second
@@ -278,7 +281,12 @@ func (s *State) receive(line edge.State) {
 	if before == nil {
 		s.began = now
 	}
+	var kept []coordinationv1.Lease
 	for _, lease := range all.Leases {
+		if _, has := s.heartbeats[lease.Name]; !has && len(s.heartbeats) >= maxBeats || lease.Size() > maxBeat {
+			continue
+		}
+		kept = append(kept, lease)
 		is := Heartbeat{lease, now}
 		was, known := before[lease.Name]
 		if same := known && was.Lease.ResourceVersion == lease.ResourceVersion; before == nil || anew && same {
@@ -291,8 +299,8 @@ func (s *State) receive(line edge.State) {
 			to.Baseline(s.leasesLocked())
 			continue
 		}
-		for i := range all.Leases {
-			to.Changed(&all.Leases[i])
+		for i := range kept {
+			to.Changed(&kept[i])
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,7 +38,8 @@ const (
 	requests kind = "requests"
 	lasting  kind = "lasting" // watches, streams into containers, followed logs, pushes
 	leases   kind = "leases"  // reads and writes of Leases that end
-	all      kind = "all"     // requests of all callers together
+	lists    kind = "lists"   // lists of anything else, by pages
+	all      kind = "all"     // requests or lists of all callers together
 	// A caller has no places of these: they say what is wrong with the write of a Lease.
 	renewals kind = "renewals" // it comes too early
 	large    kind = "large"    // it is too large
@@ -53,8 +55,21 @@ const (
 	mostOfAll    = 400
 )
 
-// most is how many places a caller has.
-var most = map[kind]int{requests: mostRequests, lasting: mostLasting, leases: mostLeases}
+const (
+	// mostLists and mostListsOfAll are how many pages of lists a caller, and all callers, may have under way. kubectl reads page
+	// by page. Until its client has read it, a list is in memory: a page of 500 EndpointSlices is up to 15 MB, as 5000 of them
+	// are up to 154 MB (docs/benchmarks.md).
+	mostLists      = 8
+	mostListsOfAll = 16
+	// pageSize is how many objects a page has at most; it is kubectl's. A larger list takes all places of a caller.
+	pageSize = 500
+)
+
+// most is how many places a caller has, mostTogether how many all callers have, if there is a bound.
+var (
+	most         = map[kind]int{requests: mostRequests, lasting: mostLasting, leases: mostLeases, lists: mostLists}
+	mostTogether = map[kind]int{requests: mostOfAll, lists: mostListsOfAll}
+)
 
 const (
 	// renewalEvery is how often a node may write Leases of nodes in the long run, renewalBurst how many times at once. kubelet
@@ -82,8 +97,8 @@ const (
 var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name: "yurt_coordinator_limited_requests_total",
 	Help: "Requests that were refused because their caller had too many under way, by what it had too many of (requests, " +
-		"lasting, leases), or all callers together (all); and writes of Leases that came too early (renewals) or were too " +
-		"large (large)",
+		"lasting, leases, lists), or all callers together (all); and writes of Leases that came too early (renewals) or were " +
+		"too large (large)",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"limit"})
 
@@ -115,7 +130,7 @@ func short(text string) string { return text[:min(len(text), maxQuoted)] }
 
 var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(refusals, connections)
-	for _, k := range []kind{requests, lasting, leases, all, renewals, large} {
+	for _, k := range []kind{requests, lasting, leases, lists, all, renewals, large} {
 		refusals.WithLabelValues(string(k))
 	}
 	for _, why := range conns.Reasons {
@@ -126,7 +141,7 @@ var register = sync.OnceFunc(func() {
 // Limits counts what is under way.
 type Limits struct {
 	clock ends.Clock
-	lasts func(*http.Request, *request.RequestInfo) bool
+	lasts func(*http.Request, *request.RequestInfo) int
 	knows func(user.Info) bool
 	log   klog.Logger
 	lines *rate.Limiter
@@ -136,16 +151,16 @@ type Limits struct {
 	renewed *lru.Cache    // of *rate.Limiter, by place
 }
 
-// place is one caller's, of a kind; that of all has no caller.
+// place is one caller's, of a kind; those of all have no caller.
 type place struct {
 	caller string
 	kind   kind
 }
 
-// New returns Limits that log to log. lasts reports which requests last: watches, streams, pushes. knows reports which callers
-// the pool expects.
+// New returns Limits that log to log. lasts returns how many places a request takes that lasts, such as a watch, a stream or a
+// push; 0 means that it ends. knows reports which callers the pool expects.
 func New(
-	lasts func(*http.Request, *request.RequestInfo) bool, knows func(user.Info) bool, c ends.Clock, log klog.Logger,
+	lasts func(*http.Request, *request.RequestInfo) int, knows func(user.Info) bool, c ends.Clock, log klog.Logger,
 ) *Limits {
 	register()
 	return &Limits{
@@ -167,16 +182,16 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 		if from := conns.NewcomerOf(r.Context()); from != nil && l.knows(caller) {
 			from.Prove()
 		}
-		of := l.kindOf(r, info)
+		of, places := l.kindOf(r, info)
 		short := l.judgeLease(r, info, caller.GetName())
 		if short == "" {
-			short = l.enter(caller.GetName(), of)
+			short = l.enter(caller.GetName(), of, places)
 		}
 		if short != "" {
 			l.refuse(w, r, caller.GetName(), short)
 			return
 		}
-		defer l.leave(caller.GetName(), of)
+		defer l.leave(caller.GetName(), of, places)
 		if of != lasting && r.ContentLength != 0 {
 			body := exchange.NewBody(r.Context(), w, r.Body, BodyTimeout)
 			late := time.AfterFunc(BodyTimeout, body.Cut) // real time, as the connection's deadlines
@@ -196,14 +211,20 @@ type cutBody struct {
 // Close implements io.Closer.
 func (b cutBody) Close() error { return b.end() }
 
-func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) kind {
+// kindOf returns what places a request takes, and how many.
+func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) (of kind, places int) {
 	switch {
-	case l.lasts(r, info):
-		return lasting
+	case l.lasts(r, info) > 0:
+		return lasting, l.lasts(r, info)
 	case isLease(info):
-		return leases
+		return leases, 1
+	case info.IsResourceRequest && info.Verb == "list":
+		if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && 0 < n && n <= pageSize {
+			return lists, 1
+		}
+		return lists, mostLists
 	default:
-		return requests
+		return requests, 1
 	}
 }
 
@@ -236,37 +257,29 @@ func (l *Limits) mayRenew(which place, every time.Duration, burst int) bool {
 	return pace.(*rate.Limiter).AllowN(l.clock.Running(), 1) //nolint:forcetypeassert // nothing else is put there
 }
 
-// enter takes a place, or returns what there is too much of.
-func (l *Limits) enter(caller string, of kind) (short kind) {
+// enter takes places, or returns what there is too much of.
+func (l *Limits) enter(caller string, of kind, places int) (short kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own, everyones := place{caller, of}, place{"", all}
-	switch {
-	case l.taken[own] >= most[of]:
+	own, everyones := place{caller, of}, place{"", of}
+	switch together, bound := mostTogether[of]; {
+	case l.taken[own]+places > most[of]:
 		return of
-	case of == requests && l.taken[everyones] >= mostOfAll:
+	case bound && l.taken[everyones]+places > together:
 		return all
 	}
-	l.taken[own]++
-	if of == requests {
-		l.taken[everyones]++
-	}
+	l.taken[own] += places
+	l.taken[everyones] += places
 	return ""
 }
 
-func (l *Limits) leave(caller string, of kind) {
+func (l *Limits) leave(caller string, of kind, places int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.give(place{caller, of})
-	if of == requests {
-		l.give(place{"", all})
-	}
-}
-
-// give gives a place back. The caller holds mu.
-func (l *Limits) give(p place) {
-	if l.taken[p]--; l.taken[p] == 0 {
-		delete(l.taken, p)
+	for _, p := range []place{{caller, of}, {"", of}} {
+		if l.taken[p] -= places; l.taken[p] == 0 {
+			delete(l.taken, p)
+		}
 	}
 }
 
@@ -289,6 +302,9 @@ func whyRefused(short kind) *exchange.Refusal {
 		why.Message = "too many of your watches and streams are under way; end some"
 	case all:
 		why.Message = "too many requests of all callers are under way; wait"
+	case lists:
+		why.Message = fmt.Sprintf("you read more than %d pages of %d objects at a time, or more than one list that has no "+
+			"limit; read page by page (limit=%d), or wait", mostLists, pageSize, pageSize)
 	case renewals:
 		why.Message = fmt.Sprintf("you write Leases of nodes more often than once in %s, or others more often than once in %s; "+
 			"wait, and then write the newest", renewalEvery, othersEvery)

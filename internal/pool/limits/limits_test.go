@@ -42,8 +42,15 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{release: make(chan struct{})}
-	s.limits = New(func(r *http.Request, _ *request.RequestInfo) bool { return strings.HasSuffix(r.URL.Path, "/lasting") },
-		nobody, ends.Clock{}, klog.NewKlogr())
+	s.limits = New(func(r *http.Request, _ *request.RequestInfo) int {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/lasting"):
+			return 1
+		case strings.HasSuffix(r.URL.Path, "/heavy"):
+			return mostLasting / 4
+		}
+		return 0
+	}, nobody, ends.Clock{}, klog.NewKlogr())
 	inner := s.limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusRequestTimeout)
@@ -62,8 +69,11 @@ func newStage(t *testing.T) *stage {
 			who.Groups = []string{user.SystemPrivilegedGroup}
 		}
 		info := &request.RequestInfo{IsResourceRequest: true, Resource: "pods"}
-		if parts[1] == "leases" {
+		switch parts[1] {
+		case "leases":
 			info.APIGroup, info.Resource = "coordination.k8s.io", "leases"
+		case "lists":
+			info.Verb = "list"
 		}
 		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), who)
 		inner.ServeHTTP(w, r.WithContext(ctx))
@@ -78,7 +88,7 @@ func newStage(t *testing.T) *stage {
 func (s *stage) ask(t *testing.T, path string, hold bool) (int, string) {
 	t.Helper()
 	if hold {
-		path += "?hold=1"
+		path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "hold=1"
 	}
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.URL+path, nil)
 	if err != nil {
@@ -131,11 +141,48 @@ func TestPlacesBelongToCallers(t *testing.T) {
 			t.Errorf("counted %v of %s, %v", after-before, of, err)
 		}
 	}
+	for i := range 5 {
+		code, text := s.ask(t, "/n3/heavy", true)
+		if want := map[bool]int{true: http.StatusOK, false: http.StatusTooManyRequests}[i < 4]; code != want {
+			t.Errorf("the %d-th that takes a quarter of the places: %d %s", i, code, text)
+		}
+	}
 	for range 2 * most[requests] {
 		if code, text := s.ask(t, "/self/requests", true); code != http.StatusOK {
 			t.Fatalf("the process itself: %d %s", code, text)
 		}
 	}
+}
+
+// TestListsTakePlacesByTheirPages: a caller has one list without a limit at a time, or pages of it. All have two.
+func TestListsTakePlacesByTheirPages(t *testing.T) {
+	refused := func(what, says string, code int, text string) {
+		t.Helper()
+		if code != http.StatusTooManyRequests || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s", what, code, text)
+		}
+	}
+	for _, whole := range []string{"", "?limit=501", "?limit=0", "?limit=-1", "?limit=x", "?limit=501&limit=1"} {
+		s := newStage(t)
+		if code, text := s.ask(t, "/n1/lists"+whole, true); code != http.StatusOK {
+			t.Fatalf("%q: %d %s", whole, code, text)
+		}
+		code, text := s.ask(t, "/n1/lists?limit=1", false)
+		refused(whole+", and a page", "limit=500", code, text)
+		if code, text := s.ask(t, "/n1/requests", false); code != http.StatusOK {
+			t.Errorf("%q, and a request: %d %s", whole, code, text)
+		}
+	}
+	s := newStage(t)
+	for i := range mostListsOfAll {
+		if code, text := s.ask(t, fmt.Sprintf("/n%d/lists?limit=500", i/mostLists), true); code != http.StatusOK {
+			t.Fatalf("page %d: %d %s", i, code, text)
+		}
+	}
+	code, text := s.ask(t, "/n1/lists?limit=500", false)
+	refused("one page more", "you read", code, text)
+	code, text = s.ask(t, "/n9/lists?limit=500", false)
+	refused("one page more of all", "all callers", code, text)
 }
 
 func TestPlacesAreGivenBack(t *testing.T) {
@@ -176,7 +223,7 @@ func TestHeartbeatsHavePlaces(t *testing.T) {
 func TestALeaseIsSmallAndSeldom(t *testing.T) {
 	now := time.Now()
 	clock := func() time.Time { return now }
-	l := New(func(*http.Request, *request.RequestInfo) bool { return false }, nobody, ends.Clock{OfDay: clock, Ran: clock},
+	l := New(func(*http.Request, *request.RequestInfo) int { return 0 }, nobody, ends.Clock{OfDay: clock, Ran: clock},
 		klog.NewKlogr())
 	h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	write := func(what, node, namespace string, bytes int64, code int, says string) {
@@ -224,7 +271,7 @@ func TestALeaseIsSmallAndSeldom(t *testing.T) {
 func TestTurnAway(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP2 %t", two), func(t *testing.T) {
-			l := New(func(*http.Request, *request.RequestInfo) bool { return false },
+			l := New(func(*http.Request, *request.RequestInfo) int { return 0 },
 				func(who user.Info) bool { return who.GetName() == "member" }, ends.Clock{}, klog.NewKlogr())
 			allowed := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			var ended atomic.Int64

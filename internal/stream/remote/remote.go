@@ -42,7 +42,7 @@ const (
 	// stallTime is how long a list may bring no bytes. API servers take at most a minute for an answer.
 	stallTime = time.Minute
 	// listBytes is the default of Config.ListBytes.
-	listBytes = 1 << 30
+	listBytes = 256 << 20
 	// openTime is how long the answer to a watch request may take to begin. API servers answer at once.
 	openTime = 30 * time.Second
 	// idleTime is how long a watch may be silent. API servers send a bookmark every minute.
@@ -84,7 +84,7 @@ type Config struct {
 	// WatchTime, so that watches that began together do not end together. A watch keeps the rights that its client had when it
 	// began. 0 means 5 minutes.
 	WatchTime time.Duration
-	// ListBytes bounds a list, uncompressed. Snapshot fails with stream.ErrTooLarge once it has read more. 0 means 1 GiB.
+	// ListBytes bounds a list, uncompressed. Snapshot fails with stream.ErrTooLarge once it has read more. 0 means 256 MiB.
 	ListBytes int64
 	// Chance is where random numbers come from.
 	Chance ends.Chance
