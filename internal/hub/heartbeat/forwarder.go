@@ -24,6 +24,10 @@ import (
 // lookEvery is how often a leader checks its fitness, and whether a node's pause is over.
 const lookEvery = time.Second
 
+// firstTry is how many hundredths of the time for a write its first try may take: 7 s of 10. An answer may wait behind 4 s of
+// other data. What is left is enough to connect anew.
+const firstTry = 70
+
 // ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats: another hub may be able.
 var ErrUnable = errors.New("this hub can't forward heartbeats")
 
@@ -314,12 +318,25 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 	// The Lease may move on under us: the node may report itself, or have its Lease deleted. Each attempt decides anew.
 	const attempts = 4
 	var refused error
+	// A device on the way may have forgotten the connection, which the hub learns only when it waits for an answer in vain. So
+	// the first try leaves time for another. That one reads the Lease anew, because what has no answer may have taken effect.
+	trying, end := context.WithTimeout(ctx, s.deadline.Sub(r.config.Ends.Running())*firstTry/100)
+	defer end()
+	unanswered := func(err error) bool {
+		if why, _ := failure(ctx, err); err == nil || trying == ctx || why != reasonFailed || answered(err) {
+			return false
+		}
+		trying = ctx
+		return true
+	}
 	for range attempts {
 		if !known {
-			fresh, err := leases.Get(ctx, string(s.node), metav1.GetOptions{})
+			fresh, err := leases.Get(trying, string(s.node), metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err):
 				fresh = nil
+			case unanswered(err):
+				continue
 			case err != nil:
 				why, err := failure(ctx, fmt.Errorf("read the Lease in the cloud: %w", err))
 				return nil, why, err
@@ -339,9 +356,9 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			return current.Lease, reasonDeposed, nil
 		}
 		if ctx.Err() != nil || !r.config.Ends.Running().Before(s.deadline) {
-			return current.Lease, reasonAged, nil //nolint:nilerr // the reason says it
+			return current.Lease, reasonAged, nil
 		}
-		written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+		written, err := leases.Update(trying, lease, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
 			return written, "", nil
@@ -349,6 +366,8 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			apierrors.IsAlreadyExists(err):
 			// The Lease changed, was created meanwhile (then an update without a resourceVersion is invalid), or is gone.
 			known, refused = false, err
+		case unanswered(err):
+			known = false
 		default:
 			why, err := failure(ctx, fmt.Errorf("write the Lease in the cloud: %w", err))
 			return nil, why, err // it may have taken effect all the same
@@ -373,4 +392,10 @@ func failure(ctx context.Context, err error) (reason, error) {
 		return reasonRefused, err
 	}
 	return reasonFailed, err
+}
+
+// answered reports whether an error is an answer.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
 }

@@ -292,6 +292,30 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n1", true)
 			d.cloud.Before(nil)
 		}, 10 * time.Second, reasonFailed},
+		{"something on the way has forgotten the connection of a write", func(d *desk) {
+			d.forgets("update", false)
+			d.beat("n1", true)
+			time.Sleep(lostAfter)
+		}, lostAfter, ""},
+		{"… and the hub does not hear of it", func(d *desk) {
+			d.cloud.Before(func(ctx context.Context, c hubtest.LeaseCall) error {
+				d.cloud.Before(nil)
+				return hubtest.Hang(ctx, c)
+			})
+			d.beat("n1", true)
+			time.Sleep(maxAge)
+		}, maxAge, ""},
+		{"… which has taken effect", func(d *desk) {
+			d.forgets("update", true)
+			d.beat("n1", true)
+			time.Sleep(lostAfter)
+		}, lostAfter, ""},
+		{"… and of a read", func(d *desk) {
+			d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": "y"} })
+			d.forgets("get", false)
+			d.beat("n1", true)
+			time.Sleep(lostAfter)
+		}, lostAfter, ""},
 		{"the event was too long on its way, on a watch that still stands", func(d *desk) {
 			d.storedNow()
 			d.coordinator.Hold()
@@ -342,6 +366,29 @@ func TestForwardingFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lostAfter is how long a hub waits in vain for an answer on a connection that something on the way has forgotten.
+const lostAfter = 6 * time.Second
+
+// forgets has the next request of a verb go without an answer, until its connection is given up. Before that, with taken, it has
+// taken effect.
+func (d *desk) forgets(verb string, taken bool) {
+	d.cloud.Before(func(ctx context.Context, c hubtest.LeaseCall) error {
+		if c.Verb != verb {
+			return nil
+		}
+		d.cloud.Before(nil)
+		if taken {
+			d.cloud.Edit(space, c.Name, func(l *coordinationv1.Lease) { l.Spec.RenewTime = c.Lease.Spec.RenewTime })
+		}
+		select {
+		case <-time.After(lostAfter):
+			return errors.New("http2: client connection force closed")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 }
 
 // lead begins a term whose end the test awaits.

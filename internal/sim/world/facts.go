@@ -74,10 +74,10 @@ type facts struct {
 	// lived is for how long kubelet and hub have run. routed is for how long the same route has been whole, and lined for how
 	// long the node's own line has been. judged is for how long the cloud and kube-controller-manager have been unharmed.
 	// controlled is for how long the cloud and one replica of coordinator-controller have been unharmed, and no other has become
-	// harmed, which may have led. steady is for how long the cloud and all replicas have been unharmed. 0 means that it is not
-	// so now.
-	lived, routed, lined, judged, controlled, steady time.Duration
-	route                                            string // the route that has been whole the longest
+	// harmed, which may have led. steady is for how long the cloud and all replicas have been unharmed. paths is for how long no
+	// path has been harmed. 0 means that it is not so now.
+	lived, routed, lined, judged, controlled, steady, paths time.Duration
+	route                                                   string // the route that has been whole the longest
 	// beat is when kubelet last sent a heartbeat. owed is when kubelet was told that its heartbeat is taken, for the first such
 	// heartbeat that the cloud does not show. Zero means that there is none.
 	beat, owed time.Time
@@ -345,6 +345,9 @@ func (j *Judge) Look() {
 		one = one || is
 	}
 	j.whole.keep("controlled", one, now)
+	j.whole.keep("paths", len(j.w.harmed(func(e history.Event) bool {
+		return e.Does == history.Path || e.Does == history.OneWay
+	})) == 0, now)
 	j.whole.keep("dates", len(j.w.harmed(func(e history.Event) bool {
 		return e.Does == history.Clock && slices.Contains(controls, e.On)
 	})) == 0, now)
@@ -501,6 +504,7 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	}
 	j.whole.keep(name+lined, j.w.line(name), now)
 	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+lined, now)
+	f.paths = j.whole.lasts("paths", now)
 	f.leaves = routes[name+": "+ownLine] && f.lined < blind
 	if j.w.truth == nil { // what changes all the time is pushed and asked for all the time
 		f.calm = j.whole.lasts("calm", now)

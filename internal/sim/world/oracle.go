@@ -81,7 +81,7 @@ var clauses = []clause[facts]{
 		case f.sent.IsZero():
 			return fmt.Sprintf("its Lease was renewed with %d, which kubelet never sent; that is %d later than before",
 				f.stamp, f.step)
-		case age > aged+travels:
+		case age > aged+travels && f.paths > resends, age > aged+resends+travels:
 			return fmt.Sprintf("its Lease was renewed with what kubelet had sent %v before", age)
 		}
 		return ""
@@ -174,8 +174,10 @@ const (
 	sees = 90 * time.Second
 	// aged is how long after kubelet's last heartbeat a renewal may still be written.
 	aged = 12 * time.Second
-	// travels is how long such a write may be on its way. An unharmed path takes 10 ms, and Look comes once a second.
+	// travels is how long such a write may be on its way. An unharmed path takes 10 ms, and Look comes once a second. Over one
+	// that loses packets, the kernel sends again for as long as resends, whatever its program does: the hub's unackedTimeout.
 	travels = 2 * time.Second
+	resends = 12 * time.Second
 	// arrives is how long a heartbeat may be on its way to the cloud after kubelet was told that it is taken.
 	arrives = 15 * time.Second
 	// givesBack is how long a leader may lead while nobody takes its writes: the patience of package heartbeat, 15 s, and one

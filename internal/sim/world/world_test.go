@@ -403,6 +403,32 @@ func TestKept(t *testing.T) {
 				{At: 155 * time.Second, For: 6500 * time.Millisecond, Does: history.Machine, On: controls[0], How: "blank"},
 			},
 		},
+		// The leader's line forgets what is idle. Each heartbeat that it forwards meets a dead connection, and it hears its own
+		// Lease taken in between, so it goes on leading.
+		"a leader forwards over connections that are forgotten": {
+			Seed: 252984262, Nodes: 5, Coordinators: 1, Long: 249 * time.Second, Events: []history.Event{
+				{At: 0, For: 17500 * time.Millisecond, Does: history.Path, On: "n1", To: "cloud", How: "silent"},
+				{At: 91 * time.Second, For: 196 * time.Second, Does: history.OneWay, On: "cloud", To: "n5", How: "silent"},
+				{At: 116 * time.Second, For: 262500 * time.Millisecond, Does: history.Path, On: "n2", To: "cloud", How: "half"},
+				{At: 3 * time.Minute, For: 3500 * time.Millisecond, Does: history.Machine, On: "cloud", How: "suspended"},
+			},
+		},
+		// A heartbeat is sent in time, and the kernel sends it again until it arrives.
+		"a line loses most of what the pool sends": {
+			Seed: 252984418, Nodes: 5, Coordinators: 1, Holds: 2 * time.Minute, Long: 581 * time.Second, Events: []history.Event{
+				{At: 209 * time.Second, For: 3 * time.Minute, Does: history.Path, On: "n4", To: "n2", How: "silent"},
+				{
+					At: 296 * time.Second, For: 267 * time.Second, Does: history.OneWay, On: ownPool, To: "cloud", How: "loss",
+					Much: 0.6,
+				},
+				{At: 302 * time.Second, For: 17 * time.Second, Does: history.Path, On: ownPool, To: "cloud", How: "far", Much: 2},
+				{At: 350 * time.Second, For: time.Second, Does: history.Machine, On: controls[1], How: "dead"},
+				{At: 387 * time.Second, For: 3 * time.Second, Does: history.OneWay, On: "cloud", To: controls[1], How: "refused"},
+				{At: 438 * time.Second, For: 73 * time.Second, Does: history.Path, On: "n5", To: "cloud", How: "silent"},
+				{At: 450 * time.Second, For: 194 * time.Second, Does: history.OneWay, On: "cloud", To: "n3", How: "refused"},
+				{At: 564 * time.Second, For: 69 * time.Second, Does: history.Path, On: "n5", To: "cloud", How: "half"},
+			},
+		},
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
