@@ -38,8 +38,11 @@ func (c *commands) ui() *cobra.Command {
 			"phone's, until the link ends. Such a browser needs no certificate, and gets no other right.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("for") && !link {
+			switch {
+			case cmd.Flags().Changed("for") && !link:
 				return errors.New("--for is how long a link lives: give --link, too")
+			case life < time.Second || life > edge.MaxLinkLife:
+				return fmt.Errorf("--for is %s: a link lives 1s at least and %s at most", life, edge.MaxLinkLife)
 			}
 			access, err := c.accessTo(cmd.Context(), edge.PoolName(args[0]))
 			if err != nil {
@@ -63,6 +66,7 @@ func (c *commands) ui() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("port", "link")
 	cmd.MarkFlagsMutuallyExclusive("port", "withdraw")
 	cmd.MarkFlagsMutuallyExclusive("for", "withdraw")
+	cmd.MarkFlagsMutuallyExclusive("link", "withdraw")
 	return cmd
 }
 
