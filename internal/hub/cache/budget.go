@@ -28,7 +28,7 @@ const (
 // errTooLarge says that a selection is larger than its client's budget.
 var errTooLarge = errors.New("it is too large to be followed; the cloud answers it")
 
-// budget returns how many bytes the hub follows for a client in all; 0 means no bound.
+// budget returns how many bytes the hub follows for a client in all; 0 means no bound but that of a list (remote.Config).
 func budget(client string) int {
 	switch client {
 	case Hub:

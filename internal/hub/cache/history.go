@@ -74,8 +74,8 @@ type HistoryState struct {
 	// refused the question; "" means that there is none.
 	Failing bool
 	Refused string
-	// Alone is the time of the running clock until which the hub reads nothing in its pool while it can ask the cloud, because
-	// the history has changed more often than clouds are restored. What the pool says may be why.
+	// Alone is the time of the running clock until which the hub reads nothing in its pool while the cloud answers, because the
+	// history has changed more often than clouds are restored. What the pool says may be why.
 	Alone time.Time
 }
 
@@ -284,14 +284,15 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 }
 
 // Raise records that a pool member knows of a later history. What no cloud reaches changes nothing, nor does any word while the
-// hub is alone and can ask the cloud.
-func (k *HistoryKeeper) Raise(n edge.History) {
+// hub is alone and the cloud answers. Raise reports whether the hub is in that history now, or in a later one.
+func (k *HistoryKeeper) Raise(n edge.History) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	alone := k.config.Ends.Running().Before(k.alone) && k.config.Link.Get().Reachable()
+	alone := k.config.Ends.Running().Before(k.alone) && k.config.Link.Get().Answers()
 	if n.Believable() && !alone {
 		k.raiseLocked(n)
 	}
+	return n <= k.number
 }
 
 // raiseLocked begins a later history, for all resources at once. So if the store of only one resource was restored, the hub
@@ -304,6 +305,8 @@ func (k *HistoryKeeper) raiseLocked(n edge.History) {
 	now := k.config.Ends.Running()
 	if k.rises.AllowN(now, 1); k.rises.TokensAt(now) < 1 {
 		k.alone = now.Add(changesEvery)
+		klog.Background().Info("The cloud's history has changed more often than clouds are restored. While the cloud answers, "+
+			"this hub reads nothing in its pool", "history", n, "for", changesEvery)
 	}
 	for _, h := range k.of {
 		s := h.state.Get()

@@ -13,8 +13,8 @@
 //     kubelet's that differs from the previous one. A leader forwards only renewals that it saw happen, and each of them once.
 //   - A renewTime is moved forward, never invented. The cloud gets kubelet's stamp or, if that is not later than the cloud's, the
 //     cloud's stamp plus 1 µs. So neither a clock that was put back nor a stamp from years ahead harms a node.
-//   - A renewal is written within a fixed time after it reached the coordinator (Forwarder has the sum) or not at all,
-//     whatever stopped, stalled or was repeated in between. Wall clocks play no part.
+//   - A renewal is sent within a fixed time after it reached the coordinator (Forwarder has the sum) or not at all, whatever
+//     stopped, stalled or was repeated in between; TCP may deliver it later. Wall clocks play no part.
 //   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec,
 //     and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
 //   - A heartbeat that the cloud took waits for nothing else.

@@ -24,9 +24,9 @@ import (
 // lookEvery is how often a leader checks its fitness, and whether a node's pause is over.
 const lookEvery = time.Second
 
-// firstTry is how many hundredths of the time for a write its first try may take: 7 s of 10. An answer may wait behind 4 s of
-// other data. What is left is enough to connect anew.
-const firstTry = 70
+// secondTry is how long before a write's deadline its first try is given up, so that there is time to connect anew and to try
+// again. It is given up only if it has had longer than firstTry: an answer may wait behind 4 s of other data.
+const firstTry, secondTry = 6 * time.Second, 3 * time.Second
 
 // ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats: another hub may be able.
 var ErrUnable = errors.New("this hub can't forward heartbeats")
@@ -54,7 +54,10 @@ type ForwarderConfig struct {
 //
 // It writes a renewal within a quarter of the node's lease duration (at most 10 s) after it saw the renewal, or not at all. It
 // also keeps a second bound, which is 2 s longer and counts from when the coordinator stored the renewal. The term measures the
-// second by this machine's monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it.
+// second by this machine's monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it. What
+// is sent by then may still be on its way: over a path that loses packets, TCP sends again for 12 s (upstream's unackedTimeout).
+//
+// A write whose first try has no answer is tried once more in that time, over a connection that may be new.
 type Forwarder struct {
 	config  ForwarderConfig
 	metrics forwarderMetrics
@@ -320,13 +323,18 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 	var refused error
 	// A device on the way may have forgotten the connection, which the hub learns only when it waits for an answer in vain. So
 	// the first try leaves time for another. That one reads the Lease anew, because what has no answer may have taken effect.
-	trying, end := context.WithTimeout(ctx, s.deadline.Sub(r.config.Ends.Running())*firstTry/100)
-	defer end()
+	trying, end := ctx, func() {}
+	if first := s.deadline.Sub(r.config.Ends.Running()) - secondTry; first >= firstTry {
+		trying, end = context.WithTimeout(ctx, first)
+	}
+	defer func() { end() }()
+	var sent *metav1.MicroTime // by a write that had no answer
+	again := true
 	unanswered := func(err error) bool {
-		if why, _ := failure(ctx, err); err == nil || trying == ctx || why != reasonFailed || answered(err) {
+		if why, _ := failure(ctx, err); err == nil || !again || why != reasonFailed || answered(err) {
 			return false
 		}
-		trying = ctx
+		trying, again = ctx, false
 		return true
 	}
 	for range attempts {
@@ -344,6 +352,9 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			current.Lease, current.before = fresh, false
 			if fresh != nil && renewTime(fresh).After(current.latest) {
 				current.latest = renewTime(fresh)
+			}
+			if fresh != nil && sent != nil && fresh.Spec.RenewTime.Equal(sent) {
+				return fresh, "", nil // it has taken effect
 			}
 		}
 		lease, why := forward(s.lease, current)
@@ -367,7 +378,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			// The Lease changed, was created meanwhile (then an update without a resourceVersion is invalid), or is gone.
 			known, refused = false, err
 		case unanswered(err):
-			known = false
+			known, sent = false, lease.Spec.RenewTime
 		default:
 			why, err := failure(ctx, fmt.Errorf("write the Lease in the cloud: %w", err))
 			return nil, why, err // it may have taken effect all the same

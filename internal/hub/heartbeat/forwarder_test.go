@@ -306,9 +306,14 @@ func TestForwardingFaults(t *testing.T) {
 			time.Sleep(maxAge)
 		}, maxAge, ""},
 		{"… which has taken effect", func(d *desk) {
+			before := testutil.ToFloat64(d.forwarder.metrics.forwarded)
 			d.forgets("update", true)
 			d.beat("n1", true)
 			time.Sleep(lostAfter)
+			synctest.Wait()
+			if counted := testutil.ToFloat64(d.forwarder.metrics.forwarded) - before; counted != 1 {
+				d.t.Errorf("it counts %v times as forwarded", counted)
+			}
 		}, lostAfter, ""},
 		{"… and of a read", func(d *desk) {
 			d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": "y"} })
@@ -318,6 +323,7 @@ func TestForwardingFaults(t *testing.T) {
 		}, lostAfter, ""},
 		{"the event was too long on its way, on a watch that still stands", func(d *desk) {
 			d.storedNow()
+			d.beat("n2", true) // else the watch would be given up
 			d.coordinator.Hold()
 			d.beat("n1", true)
 			time.Sleep(maxAge + transit)

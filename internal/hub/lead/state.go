@@ -26,9 +26,10 @@ import (
 )
 
 const (
-	// silentFor is how long a coordinator may send nothing before the stream is ended; it sends a line every 10 s. openFor
-	// bounds the wait for the first line, which a coordinator on the LAN sends at once.
-	silentFor, openFor = 30 * time.Second, 5 * time.Second
+	// silentFor is how long a coordinator may send nothing before the stream is ended; it sends a line every 10 s. A machine that
+	// was off for a moment ends no stream, and a leader that hears nothing for 15 s gives up (package heartbeat). openFor bounds
+	// the wait for the first line, which a coordinator on the LAN sends at once.
+	silentFor, openFor = 13 * time.Second, 5 * time.Second
 	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
 	// maxBeats and maxBeat bound the nodes' Leases that are kept, and each of them in bytes, whatever a coordinator says: more

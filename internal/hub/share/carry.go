@@ -184,11 +184,15 @@ func (c *carrier) round(ctx context.Context) error {
 	}
 	at := known.at[c.resource.GVR]
 	if at.Revision != 0 && at.History > mine.History() {
-		c.config.Later(at.History)
-		if at.History.Believable() {
+		enters := c.config.Later(at.History)
+		switch {
+		case !at.History.Believable():
+			c.full = true // no cloud reaches it: insist on ours
+		case enters:
 			return fmt.Errorf("%w: the replica is not in history %s yet, which the mirror is in", stream.ErrNotReady, at.History)
+		default:
+			return fmt.Errorf("the mirror is in history %s, which this hub does not enter now", at.History)
 		}
-		c.full = true // no cloud reaches it: insist on ours
 	}
 	if at.Revision == 0 || c.full || c.observe().over && at.Revision > mine.Position() || at.History != mine.History() {
 		c.full, c.whole = false, true

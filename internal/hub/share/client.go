@@ -50,8 +50,9 @@ type Config struct {
 	// path.
 	Transport http.RoundTripper
 	Base      *url.URL
-	// Later is called with a history that the coordinator knows and this hub may not know yet.
-	Later func(edge.History)
+	// Later is called with a history that the coordinator knows and this hub may not know yet. It reports whether the hub enters
+	// it.
+	Later func(edge.History) bool
 	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.

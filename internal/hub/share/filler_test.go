@@ -93,7 +93,7 @@ func (s *site) hub(name string, at edge.Moment) *hub {
 	filler, err := NewFiller(FillerConfig{
 		Config: Config{
 			Node: h.name, Transport: h, Base: &url.URL{Scheme: "https", Host: "coordinator"},
-			Metrics: prometheus.NewRegistry(), Later: func(edge.History) { s.t.Error("a filler was told of a history") },
+			Metrics: prometheus.NewRegistry(), Later: told(s.t),
 		},
 		Resources: resources, Leases: s.leases, CloudLink: h.cloud, Link: h.lan, Leader: h.leading.Watch,
 	})
@@ -334,7 +334,7 @@ func TestATurnEndsByItself(t *testing.T) {
 		h.stop()
 		f, err := NewFiller(FillerConfig{
 			Config: Config{
-				Node: "n1", Transport: h, Base: &url.URL{}, Later: func(edge.History) {}, Metrics: prometheus.NewRegistry(),
+				Node: "n1", Transport: h, Base: &url.URL{}, Later: told(t), Metrics: prometheus.NewRegistry(),
 			},
 			Resources: &set{}, Leases: s.leases, CloudLink: h.cloud, Link: h.lan, Leader: h.leading.Watch,
 		})
@@ -460,4 +460,12 @@ func TestALeaderDoesNotPassOffWhatWasFilled(t *testing.T) {
 		w.wantPosted("full 1")
 		w.same(w.things)
 	})
+}
+
+// told returns a Config.Later that must not be called.
+func told(t *testing.T) func(edge.History) bool {
+	return func(edge.History) bool {
+		t.Error("a filler was told of a history")
+		return false
+	}
 }

@@ -66,7 +66,7 @@ func TestAMirrorInALaterHistoryIsNotPushed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.coordinator.histories = true
 		heard := make(chan edge.History, 100)
-		w.later = func(h edge.History) { heard <- h }
+		w.later = func(h edge.History) bool { heard <- h; return true }
 		s := newSource(t, things, "a")
 		w.set.become(s)
 		w.coordinator.stores["/mirror/v1/example.com/v1/things"] = &store{
@@ -90,7 +90,7 @@ func TestAMirrorInALaterHistoryIsNotPushed(t *testing.T) {
 func TestAHistoryThatNoCloudReachesIsReplaced(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.coordinator.histories = true
-		w.later = func(edge.History) {}
+		w.later = func(edge.History) bool { return false }
 		s := newSource(t, things, "a")
 		w.set.become(s)
 		mirror := &store{

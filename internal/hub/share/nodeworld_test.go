@@ -239,10 +239,11 @@ func inNodeWorldWith(t *testing.T, begin, test func(*nodeWorld)) {
 		w.pusher, err = NewNode(NodeConfig{
 			Config: Config{
 				Node: "n1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
-				Later: func(in edge.History) {
+				Later: func(in edge.History) bool {
 					w.mu.Lock()
 					defer w.mu.Unlock()
 					w.history = max(w.history, in)
+					return true
 				},
 			},
 			Pool: "p1", Link: w.link,

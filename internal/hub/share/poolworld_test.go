@@ -448,7 +448,7 @@ type world struct {
 	set         *set
 	things      *source
 	valid       atomic.Bool
-	later       func(edge.History)
+	later       func(edge.History) bool
 	pusher      *Pool
 	stop        func()
 }
@@ -468,11 +468,7 @@ func inWorld(t *testing.T, test func(*world)) {
 		w.pusher, err = NewPool(PoolConfig{Resources: w.set, Leases: w.leases, Config: Config{
 			Node: "n1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			Metrics: prometheus.NewRegistry(),
-			Later: func(h edge.History) {
-				if w.later != nil {
-					w.later(h)
-				}
-			},
+			Later:   func(h edge.History) bool { return w.later == nil || w.later(h) },
 		}})
 		if err != nil {
 			t.Fatal(err)

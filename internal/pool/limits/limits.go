@@ -37,12 +37,14 @@ type kind string
 const (
 	requests kind = "requests"
 	lasting  kind = "lasting" // watches, streams into containers, followed logs, pushes
-	leases   kind = "leases"  // reads and writes of Leases that end
-	lists    kind = "lists"   // lists of anything else, by pages
+	leases   kind = "leases"  // reads and writes of a Lease
+	lists    kind = "lists"   // lists, by pages
 	all      kind = "all"     // requests or lists of all callers together
 	// A caller has no places of these: they say what is wrong with the write of a Lease.
 	renewals kind = "renewals" // it comes too early
 	large    kind = "large"    // it is too large
+	// nodesLists is of no caller: the lists of all nodes together.
+	nodesLists kind = "nodes-lists"
 )
 
 // mostRequests, mostLasting and mostLeases are how many requests of a kind a caller may have under way. A hub has a handful of
@@ -56,19 +58,21 @@ const (
 )
 
 const (
-	// mostLists and mostListsOfAll are how many pages of lists a caller, and all callers, may have under way. kubectl reads page
-	// by page. Until its client has read it, a list is in memory: a page of 500 EndpointSlices is up to 15 MB, as 5000 of them
-	// are up to 154 MB (docs/benchmarks.md).
-	mostLists      = 8
-	mostListsOfAll = 16
-	// pageSize is how many objects a page has at most; it is kubectl's. A larger list takes all places of a caller.
+	// mostLists, mostListsOfNodes and mostListsOfAll are how many pages of lists a caller, all nodes, and all other callers may
+	// have under way. kubectl reads page by page; nodes read none. Until its client has read it, a list is in memory: a page of
+	// 500 EndpointSlices is up to 15 MB, as 5000 of them are up to 154 MB (docs/benchmarks.md).
+	mostLists        = 8
+	mostListsOfNodes = 8
+	mostListsOfAll   = 16
+	// pageSize is how many objects a page has at most; it is kubectl's. A larger list takes all places of a caller. So does a
+	// page with a selector: for that the storage reads what it leaves out, too.
 	pageSize = 500
 )
 
 // most is how many places a caller has, mostTogether how many all callers have, if there is a bound.
 var (
 	most         = map[kind]int{requests: mostRequests, lasting: mostLasting, leases: mostLeases, lists: mostLists}
-	mostTogether = map[kind]int{requests: mostOfAll, lists: mostListsOfAll}
+	mostTogether = map[kind]int{requests: mostOfAll, lists: mostListsOfAll, nodesLists: mostListsOfNodes}
 )
 
 const (
@@ -86,6 +90,9 @@ const (
 
 	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
 	BodyTimeout = 5 * time.Second
+	// AnswerTimeout is how long any such request may take, its answer read: as long as kube-apiserver lets it. kube-apiserver's
+	// own bound does not end an answer that nobody reads.
+	AnswerTimeout = 60 * time.Second
 	// retryAfter is what a refused caller is told.
 	retryAfter = time.Second
 	// tellEvery and tellBurst bound the log's lines about refusals.
@@ -145,6 +152,8 @@ type Limits struct {
 	knows func(user.Info) bool
 	log   klog.Logger
 	lines *rate.Limiter
+	// answered is AnswerTimeout but in tests.
+	answered time.Duration
 
 	mu      sync.Mutex
 	taken   map[place]int // without zeros
@@ -165,7 +174,7 @@ func New(
 	register()
 	return &Limits{
 		clock: c, lasts: lasts, knows: knows, log: log, lines: rate.NewLimiter(rate.Every(tellEvery), tellBurst),
-		taken: map[place]int{}, renewed: lru.New(maxRenewing),
+		answered: AnswerTimeout, taken: map[place]int{}, renewed: lru.New(maxRenewing),
 	}
 }
 
@@ -185,19 +194,21 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 		of, places := l.kindOf(r, info)
 		short := l.judgeLease(r, info, caller.GetName())
 		if short == "" {
-			short = l.enter(caller.GetName(), of, places)
+			short = l.enter(caller, of, places)
 		}
 		if short != "" {
 			l.refuse(w, r, caller.GetName(), short)
 			return
 		}
-		defer l.leave(caller.GetName(), of, places)
-		if of != lasting && r.ContentLength != 0 {
+		defer l.leave(caller, of, places)
+		if of != lasting {
 			body := exchange.NewBody(r.Context(), w, r.Body, BodyTimeout)
-			late := time.AfterFunc(BodyTimeout, body.Cut) // real time, as the connection's deadlines
-			defer late.Stop()
 			defer body.Leave()
-			r.Body = cutBody{body, r.Body.Close}
+			defer time.AfterFunc(l.answered, body.Cut).Stop() // real time, as the connection's deadlines
+			if r.ContentLength != 0 {
+				defer time.AfterFunc(BodyTimeout, body.Cut).Stop()
+				r.Body = cutBody{body, r.Body.Close}
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -216,13 +227,15 @@ func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) (of kind, pl
 	switch {
 	case l.lasts(r, info) > 0:
 		return lasting, l.lasts(r, info)
-	case isLease(info):
-		return leases, 1
-	case info.IsResourceRequest && info.Verb == "list":
-		if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && 0 < n && n <= pageSize {
+	case info.IsResourceRequest && info.Verb == "list" && info.APIGroup != "metrics.k8s.io": // that waits for kubelets
+		query := r.URL.Query()
+		n, err := strconv.Atoi(query.Get("limit"))
+		if err == nil && 0 < n && n <= pageSize && query.Get("labelSelector") == "" && query.Get("fieldSelector") == "" {
 			return lists, 1
 		}
 		return lists, mostLists
+	case isLease(info):
+		return leases, 1
 	default:
 		return requests, 1
 	}
@@ -258,11 +271,11 @@ func (l *Limits) mayRenew(which place, every time.Duration, burst int) bool {
 }
 
 // enter takes places, or returns what there is too much of.
-func (l *Limits) enter(caller string, of kind, places int) (short kind) {
+func (l *Limits) enter(caller user.Info, of kind, places int) (short kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own, everyones := place{caller, of}, place{"", of}
-	switch together, bound := mostTogether[of]; {
+	own, everyones := place{caller.GetName(), of}, shared(caller, of)
+	switch together, bound := mostTogether[everyones.kind]; {
 	case l.taken[own]+places > most[of]:
 		return of
 	case bound && l.taken[everyones]+places > together:
@@ -273,10 +286,18 @@ func (l *Limits) enter(caller string, of kind, places int) (short kind) {
 	return ""
 }
 
-func (l *Limits) leave(caller string, of kind, places int) {
+// shared returns the place that a caller shares with others.
+func shared(caller user.Info, of kind) place {
+	if of == lists && slices.Contains(caller.GetGroups(), user.NodesGroup) {
+		return place{"", nodesLists} // a stolen node does not keep people from looking
+	}
+	return place{"", of}
+}
+
+func (l *Limits) leave(caller user.Info, of kind, places int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []place{{caller, of}, {"", of}} {
+	for _, p := range []place{{caller.GetName(), of}, shared(caller, of)} {
 		if l.taken[p] -= places; l.taken[p] == 0 {
 			delete(l.taken, p)
 		}

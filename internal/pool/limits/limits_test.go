@@ -65,8 +65,11 @@ func newStage(t *testing.T) *stage {
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 		who := &user.DefaultInfo{Name: parts[0]}
-		if parts[0] == "self" {
+		switch {
+		case parts[0] == "self":
 			who.Groups = []string{user.SystemPrivilegedGroup}
+		case strings.HasPrefix(parts[0], "n"):
+			who.Groups = []string{user.NodesGroup}
 		}
 		info := &request.RequestInfo{IsResourceRequest: true, Resource: "pods"}
 		switch parts[1] {
@@ -74,6 +77,10 @@ func newStage(t *testing.T) *stage {
 			info.APIGroup, info.Resource = "coordination.k8s.io", "leases"
 		case "lists":
 			info.Verb = "list"
+		case "leases-list":
+			info.APIGroup, info.Resource, info.Verb = "coordination.k8s.io", "leases", "list"
+		case "usage":
+			info.APIGroup, info.Verb = "metrics.k8s.io", "list"
 		}
 		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), who)
 		inner.ServeHTTP(w, r.WithContext(ctx))
@@ -162,7 +169,10 @@ func TestListsTakePlacesByTheirPages(t *testing.T) {
 			t.Errorf("%s: %d %s", what, code, text)
 		}
 	}
-	for _, whole := range []string{"", "?limit=501", "?limit=0", "?limit=-1", "?limit=x", "?limit=501&limit=1"} {
+	for _, whole := range []string{
+		"", "?limit=501", "?limit=0", "?limit=-1", "?limit=x", "?limit=501&limit=1", "?limit=1&labelSelector=a",
+		"?limit=1&fieldSelector=a",
+	} {
 		s := newStage(t)
 		if code, text := s.ask(t, "/n1/lists"+whole, true); code != http.StatusOK {
 			t.Fatalf("%q: %d %s", whole, code, text)
@@ -175,14 +185,72 @@ func TestListsTakePlacesByTheirPages(t *testing.T) {
 	}
 	s := newStage(t)
 	for i := range mostListsOfAll {
-		if code, text := s.ask(t, fmt.Sprintf("/n%d/lists?limit=500", i/mostLists), true); code != http.StatusOK {
+		if code, text := s.ask(t, fmt.Sprintf("/p%d/lists?limit=500", i/mostLists), true); code != http.StatusOK {
 			t.Fatalf("page %d: %d %s", i, code, text)
 		}
 	}
-	code, text := s.ask(t, "/n1/lists?limit=500", false)
+	code, text := s.ask(t, "/p1/lists?limit=500", false)
 	refused("one page more", "you read", code, text)
-	code, text = s.ask(t, "/n9/lists?limit=500", false)
+	code, text = s.ask(t, "/p9/leases-list?limit=500", false)
 	refused("one page more of all", "all callers", code, text)
+	if code, text := s.ask(t, "/p9/usage", false); code != http.StatusOK {
+		t.Errorf("what pods use: %d %s", code, text)
+	}
+	if code, text := s.ask(t, "/n1/lists", true); code != http.StatusOK {
+		t.Fatalf("a node's: %d %s", code, text)
+	}
+	code, text = s.ask(t, "/n2/lists?limit=1", false)
+	refused("another node's", "all callers", code, text)
+}
+
+// TestAnAnswerThatNobodyReads ends, and gives its places back.
+func TestAnAnswerThatNobodyReads(t *testing.T) {
+	l := New(func(*http.Request, *request.RequestInfo) int { return 0 }, nobody, ends.Clock{}, klog.NewKlogr())
+	l.answered = time.Second
+	ended := make(chan error, 1)
+	inner := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for err == nil {
+			_, err = w.Write(make([]byte, 1<<20))
+		}
+		ended <- err
+	}))
+	for _, two := range []bool{false, true} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			info := &request.RequestInfo{IsResourceRequest: true, Resource: "pods", Verb: "list"}
+			ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: "p1"})
+			inner.ServeHTTP(w, r.WithContext(ctx))
+		}))
+		server.EnableHTTP2 = two
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := server.Client().Do(r)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("HTTP/2 %t: %v, %v", two, answer, err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		select {
+		case err := <-ended:
+			t.Logf("HTTP/2 %t: %v", two, err)
+		case <-time.After(time.Minute):
+			t.Fatalf("HTTP/2 %t: it is not ended", two)
+		}
+	}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		l.mu.Lock()
+		left := len(l.taken)
+		l.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal("its places are not given back")
+		}
+	}
 }
 
 func TestPlacesAreGivenBack(t *testing.T) {

@@ -75,7 +75,7 @@ type facts struct {
 	// long the node's own line has been. judged is for how long the cloud and kube-controller-manager have been unharmed.
 	// controlled is for how long the cloud and one replica of coordinator-controller have been unharmed, and no other has become
 	// harmed, which may have led. steady is for how long the cloud and all replicas have been unharmed. paths is for how long no
-	// path has been harmed. 0 means that it is not so now.
+	// path that delays what is sent has led from the pool's machines to the cloud. 0 means that it is not so now.
 	lived, routed, lined, judged, controlled, steady, paths time.Duration
 	route                                                   string // the route that has been whole the longest
 	// beat is when kubelet last sent a heartbeat. owed is when kubelet was told that its heartbeat is taken, for the first such
@@ -346,7 +346,8 @@ func (j *Judge) Look() {
 	}
 	j.whole.keep("controlled", one, now)
 	j.whole.keep("paths", len(j.w.harmed(func(e history.Event) bool {
-		return e.Does == history.Path || e.Does == history.OneWay
+		return (e.Does == history.Path || e.Does == history.OneWay) && (e.On == "cloud" || e.To == "cloud") &&
+			!slices.Contains([]string{"refused", "half", "forgets"}, e.How)
 	})) == 0, now)
 	j.whole.keep("dates", len(j.w.harmed(func(e history.Event) bool {
 		return e.Does == history.Clock && slices.Contains(controls, e.On)

@@ -15,8 +15,8 @@ func TestClauses(t *testing.T) {
 	now := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
 	well := facts{
 		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour,
-		steady: time.Hour, calm: time.Hour, route: ownLine, beat: now, renewed: now, sent: now, ready: corev1.ConditionTrue,
-		down: corev1.ConditionFalse, pod: "a",
+		steady: time.Hour, calm: time.Hour, paths: time.Hour, route: ownLine, beat: now, renewed: now, sent: now,
+		ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
 	}
 	broken := func(f facts) (names []string) {
 		for _, c := range clauses {
@@ -61,6 +61,10 @@ func TestClauses(t *testing.T) {
 		{"a Lease is renewed with nothing of kubelet's", func(f *facts) { f.sent = time.Time{} }, []string{"writers"}},
 		{"… but by a microsecond more than before", func(f *facts) { f.sent, f.step = time.Time{}, 1 }, nil},
 		{"… with something old", func(f *facts) { f.sent = now.Add(-15 * time.Second) }, []string{"writers"}},
+		{"… that may have been lost on the way", func(f *facts) {
+			f.sent, f.paths = now.Add(-25*time.Second), resends
+		}, nil},
+		{"… older than that", func(f *facts) { f.sent, f.paths = now.Add(-27*time.Second), 0 }, []string{"writers"}},
 		{"… three times with the same", func(f *facts) { f.times = 3 }, []string{"writers"}},
 		{"… twice", func(f *facts) { f.times = 2 }, nil},
 		{"a node asks the cloud for too much", func(f *facts) { f.asks = asksCloud + 1 }, []string{"bounded"}},

@@ -429,6 +429,14 @@ func TestKept(t *testing.T) {
 				{At: 564 * time.Second, For: 69 * time.Second, Does: history.Path, On: "n5", To: "cloud", How: "half"},
 			},
 		},
+		// The other hubs' streams from it are dead, and nothing tells them so. One of them wins the election over a connection
+		// that was refused, and so made anew.
+		"the coordinator's machine is off for a moment": {
+			Seed: 239474887, Nodes: 5, Coordinators: 1, Unrelayed: true, Long: 48 * time.Second, Events: []history.Event{
+				{At: 0, For: 47 * time.Second, Does: history.OneWay, On: "n1", To: "cloud", How: "small", Much: 1200},
+				{At: 21 * time.Second, For: time.Second, Does: history.Machine, On: "n1", How: "dead"},
+			},
+		},
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
