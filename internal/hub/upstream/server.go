@@ -102,13 +102,23 @@ func (s *server) notTaken() uint32 {
 }
 
 // leaseHung records that a request about a Lease, sent at sentAt, timed out. Either its connection is dead, or the server has
-// lost its storage. A check finds out, on a new connection. Once the server has answered that it fails, only a check that hangs
-// too resets the connections.
+// lost its storage. A check finds out, on a new connection. Once the server has answered that it fails, a Lease that hangs is one
+// more that it does not take.
 func (s *server) leaseHung(sentAt time.Time) {
-	if n := s.notTaken(); !s.monitor.Fails() {
+	if n := s.notTaken(); s.monitor.Fails() {
+		s.leave(n)
+	} else {
 		s.hung(n, sentAt)
 	}
 	s.monitor.CoreHung()
+}
+
+// leave resets the connections to a server that has not taken n Leases in a row, if a load balancer at its address may have a
+// better one.
+func (s *server) leave(n uint32) {
+	if len(s.cfg.Servers) == 1 && n >= max(untakenMost, s.again.Load()) {
+		s.resetAt(n, errSick)
+	}
 }
 
 // hung records that a request, sent at sentAt, timed out, after n requests about a Lease that failed in a row. If another
@@ -140,9 +150,8 @@ func (s *server) leaseAnswered(status int, write bool) {
 		}
 		return
 	}
-	n := s.notTaken()
-	if len(s.cfg.Servers) == 1 && status != http.StatusTooManyRequests && n >= max(untakenMost, s.again.Load()) {
-		s.resetAt(n, errSick)
+	if n := s.notTaken(); status != http.StatusTooManyRequests {
+		s.leave(n)
 	}
 }
 

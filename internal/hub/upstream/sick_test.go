@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/hub/link"
 )
 
 // renew renews a Lease, and returns the status of the answer.
@@ -22,6 +24,12 @@ func lease(t *testing.T, u *Upstream, method string) int {
 	if method == "late" { // its time was over before
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(-time.Second))
+		defer cancel()
+		method = http.MethodPut
+	}
+	if method == "hangs" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		method = http.MethodPut
 	}
@@ -120,6 +128,49 @@ func TestASickServerIsAskedAgain(t *testing.T) {
 func TestSickServerThatSaysWhen(t *testing.T) {
 	ca := newAuthority(t)
 	behindBalancer(t, ca, []string{"PUT", "late", "PUT", "late"})
+}
+
+// TestASickServerThatHangs: one of two behind a balancer says once that it fails, and answers a check so, but does not answer
+// for Leases any more. The hub leaves it after the second Lease.
+func TestASickServerThatHangs(t *testing.T) {
+	ca := newAuthority(t)
+	connections := map[string]int{}
+	var mu sync.Mutex
+	cfg := ca.files(t, "system:node:n1", ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/api") {
+			return
+		}
+		mu.Lock()
+		connections[r.RemoteAddr]++
+		asked, first := connections[r.RemoteAddr], len(connections) == 1
+		mu.Unlock()
+		switch lease := strings.Contains(r.URL.Path, "/leases/"); {
+		case !first:
+		case lease && asked > 1:
+			select {
+			case <-r.Context().Done():
+			case <-time.After(5 * time.Second):
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		default:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}, nil).URL)
+	cfg.CoreRead = "/api/v1/nodes/n1"
+	u := start(t, cfg)
+	allUp(t, u)
+	if got := renew(t, u); got != http.StatusServiceUnavailable {
+		t.Fatalf("the first write: %d", got)
+	}
+	reaches(t, u.servers[0], link.Failing)
+	if got := lease(t, u, "hangs"); got != 0 {
+		t.Fatalf("the second write: %d", got)
+	}
+	for range 3 {
+		if got := renew(t, u); got != http.StatusOK {
+			t.Errorf("a later write: %d", got)
+		}
+	}
 }
 
 // behindBalancer has the server of the first connection take no Leases, and asks by methods, and then with writes.

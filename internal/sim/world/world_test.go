@@ -437,6 +437,14 @@ func TestKept(t *testing.T) {
 				{At: 21 * time.Second, For: time.Second, Does: history.Machine, On: "n1", How: "dead"},
 			},
 		},
+		// The second server says once that it fails, and then hangs. Its hub must leave it before the coordinator fails, too.
+		"a server behind the balancer fails, and then hangs": {
+			Seed: 239477434, Nodes: 5, Coordinators: 1, Holds: 2 * time.Minute, Long: 268 * time.Second, Events: []history.Event{
+				{At: 196 * time.Second, For: 82 * time.Second, Does: history.Server, On: second, How: "503", Much: 5},
+				{At: 197 * time.Second, For: 234 * time.Second, Does: history.Server, On: second, How: "etcd"},
+				{At: 216 * time.Second, For: 233 * time.Second, Does: history.Server, On: "n1", How: "etcd"},
+			},
+		},
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
