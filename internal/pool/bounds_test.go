@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509/pkix"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,10 +107,12 @@ func TestStreamsOfTheStateHaveABound(t *testing.T) {
 	}
 }
 
-// TestListsThatNobodyReads: a list is in memory until its client has read it. So a caller has one without a limit at a time, all
-// nodes have one, and all other callers two. Requests and heartbeats have their own places.
-func TestListsThatNobodyReads(t *testing.T) {
-	t.Parallel()
+// pathSlices is what startFull has 4000 of.
+const pathSlices = "/apis/discovery.k8s.io/v1/endpointslices"
+
+// startFull returns a coordinator whose list of EndpointSlices does not fit into the buffers of a connection.
+func startFull(t *testing.T) *coordinator {
+	t.Helper()
 	c := start(t, nil)
 	c.lead(t, "n1", 1)
 	all := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_000, manySlices(t, 4000)...)...)
@@ -116,7 +120,62 @@ func TestListsThatNobodyReads(t *testing.T) {
 	if a.Code != http.StatusOK {
 		t.Fatal(a.Body)
 	}
-	const path = "/apis/discovery.k8s.io/v1/endpointslices"
+	return c
+}
+
+// TestAConnectionThatTakesNothing is closed with all its requests, though its client's windows have room. With HTTP/2, nothing
+// else ends them.
+func TestAConnectionThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	c := startFull(t)
+	secure := c.tls(c.certificate(t, pooltest.Node("n2")))
+	secure.NextProtos = []string{http2.NextProtoTLS}
+	conn, err := (&tls.Dialer{Config: secure}).DialContext(t.Context(), "tcp", c.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	framer := http2.NewFramer(conn, conn)
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, f := range [][2]string{
+		{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", pathSlices}, {"accept", "application/json"},
+	} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const wide = 1<<31 - 1
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	err = errors.Join(err, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: wide}),
+		framer.WriteWindowUpdate(0, wide-65535), framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: 1, BlockFragment: header.Bytes(), EndStream: true, EndHeaders: true,
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := func() int {
+		code, _ := c.get(t, c.http(t, c.certificate(t, pooltest.Node("n3"))), pathSlices+"?limit=1")
+		return code
+	}
+	until := func(code int, within time.Duration) {
+		t.Helper()
+		for began := time.Now(); other() != code; time.Sleep(100 * time.Millisecond) {
+			if time.Since(began) > within {
+				t.Fatalf("another node's list is not answered %d within %s", code, within)
+			}
+		}
+	}
+	until(http.StatusTooManyRequests, 5*time.Second)
+	until(http.StatusOK, 40*time.Second)
+}
+
+// TestListsThatNobodyReads: a list is in memory until its client has read it. So a caller has one without a limit at a time, all
+// nodes have one, and all other callers two. Requests and heartbeats have their own places.
+func TestListsThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	c := startFull(t)
+	const path = pathSlices
 	unread := func(of pkix.Name) (end func()) {
 		conn, err := (&tls.Dialer{Config: c.tls(c.certificate(t, of))}).DialContext(t.Context(), "tcp", c.address)
 		if err != nil {

@@ -24,6 +24,9 @@ const (
 	headerBytes   = 32 << 10
 	// unread is how many bytes of bodies a connection may have on their way: less than 4 MiB, by http.HTTP2Config.
 	unread = 15 * bodySize
+	// unsent is how long a connection may take no byte of what is to be sent. The client of such a one does not read, or is gone;
+	// while a write waits there, none of the connection's requests can be ended.
+	unsent = 10 * time.Second
 )
 
 // outside serves who comes from elsewhere. kube-apiserver's own listener asks for a client certificate, but cannot demand one.
@@ -52,7 +55,7 @@ func newOutside(info *genericapiserver.SecureServingInfo, parts Parts) (*outside
 		ConnContext: parts.ConnContext,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, MaxReadFrameSize: bodySize, MaxReceiveBufferPerStream: bodySize,
-			MaxReceiveBufferPerConnection: unread,
+			MaxReceiveBufferPerConnection: unread, WriteByteTimeout: unsent,
 		},
 	}
 	o.listener = parts.Gate(secure.Clone()) // the server sets its own up when it begins to serve

@@ -90,8 +90,8 @@ const (
 
 	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
 	BodyTimeout = 5 * time.Second
-	// AnswerTimeout is how long any such request may take, its answer read: as long as kube-apiserver lets it. kube-apiserver's
-	// own bound does not end an answer that nobody reads.
+	// AnswerTimeout is how long such a request without a body may take, its answer read: as long as kube-apiserver lets it.
+	// kube-apiserver's own bound does not end an answer that nobody reads.
 	AnswerTimeout = 60 * time.Second
 	// retryAfter is what a refused caller is told.
 	retryAfter = time.Second
@@ -202,7 +202,7 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 		}
 		defer l.leave(caller, of, places)
 		if of != lasting {
-			body := exchange.NewBody(r.Context(), w, r.Body, BodyTimeout)
+			body := exchange.NewBody(r.Context(), w, r.Body, BodyTimeout) // its Cut does nothing once a body has been read
 			defer body.Leave()
 			defer time.AfterFunc(l.answered, body.Cut).Stop() // real time, as the connection's deadlines
 			if r.ContentLength != 0 {
@@ -227,7 +227,9 @@ func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) (of kind, pl
 	switch {
 	case l.lasts(r, info) > 0:
 		return lasting, l.lasts(r, info)
-	case info.IsResourceRequest && info.Verb == "list" && info.APIGroup != "metrics.k8s.io": // that waits for kubelets
+	case info.IsResourceRequest && info.Verb == "list" && info.APIGroup == "metrics.k8s.io":
+		return lists, mostLists / 2 // it reads all objects, but keeps few bytes of them while it waits for kubelets, up to 20 s
+	case info.IsResourceRequest && info.Verb == "list":
 		query := r.URL.Query()
 		n, err := strconv.Atoi(query.Get("limit"))
 		if err == nil && 0 < n && n <= pageSize && query.Get("labelSelector") == "" && query.Get("fieldSelector") == "" {
