@@ -143,8 +143,8 @@
 //     listed the cloud, for that feed, and for all with a later history. (TestAListBelowTheFloorIsListedOnce,
 //     TestWhatTheCloudForgotIsUnknown)
 //   - HistoryState.Alone: entered when the history has changed changesAtOnce times, one of which is forgotten in each
-//     changesEvery; ends when changesEvery is over without another change. (TestAHistoryThatChangesEverAgain,
-//     TestWhoIsAloneReadsTheCloud)
+//     changesEvery; ends when changesEvery is over without another change, or when the cloud has not answered for trustAfter.
+//     (TestAHistoryThatChangesEverAgain, TestWhoIsAloneReadsTheCloud)
 //   - past.notBefore: entered when an attempt fails; ends when backoffMax is over at the latest, when a list is applied, or when
 //     the link comes up. (TestFreshEndsWithTheStream)
 //   - past.prompt: entered when the cloud denies an attempt; ends when promptPause is over for a feed that somebody waits for;

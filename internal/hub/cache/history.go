@@ -36,6 +36,9 @@ const (
 	// (HistoryState.Alone): with each change it reads all lists from the cloud anew. A restored cloud makes one change, or a few
 	// if its API servers come back one after another.
 	changesAtOnce, changesEvery = 6, 6 * time.Hour
+	// trustAfter is how long the cloud must not answer until such a hub believes its pool again: who lies on the LAN can make
+	// short outages, too.
+	trustAfter = 10 * time.Minute
 	// blobKey is the number's key on the disk.
 	blobKey = "cloud/history"
 )
@@ -74,8 +77,8 @@ type HistoryState struct {
 	// refused the question; "" means that there is none.
 	Failing bool
 	Refused string
-	// Alone is the time of the running clock until which the hub reads nothing in its pool while the cloud answers, because the
-	// history has changed more often than clouds are restored. What the pool says may be why.
+	// Alone is the time of the running clock until which the hub reads nothing in its pool, because the history has changed more
+	// often than clouds are restored. What the pool says may be why.
 	Alone time.Time
 }
 
@@ -284,12 +287,11 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 }
 
 // Raise records that a pool member knows of a later history. What no cloud reaches changes nothing, nor does any word while the
-// hub is alone and the cloud answers. Raise reports whether the hub is in that history now, or in a later one.
+// hub is alone. Raise reports whether the hub is in that history now, or in a later one.
 func (k *HistoryKeeper) Raise(n edge.History) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	alone := k.config.Ends.Running().Before(k.alone) && k.config.Link.Get().Answers()
-	if n.Believable() && !alone {
+	if n.Believable() && !k.config.Ends.Running().Before(k.alone) {
 		k.raiseLocked(n)
 	}
 	return n <= k.number
@@ -305,8 +307,8 @@ func (k *HistoryKeeper) raiseLocked(n edge.History) {
 	now := k.config.Ends.Running()
 	if k.rises.AllowN(now, 1); k.rises.TokensAt(now) < 1 {
 		k.alone = now.Add(changesEvery)
-		klog.Background().Info("The cloud's history has changed more often than clouds are restored. While the cloud answers, "+
-			"this hub reads nothing in its pool", "history", n, "for", changesEvery)
+		klog.Background().Info("The cloud's history has changed more often than clouds are restored. This hub reads nothing in "+
+			"its pool until the time is over, or the cloud is away for a while", "history", n, "for", changesEvery)
 	}
 	for _, h := range k.of {
 		s := h.state.Get()
@@ -332,18 +334,40 @@ func (k *HistoryKeeper) Run(ctx context.Context) error {
 		defer k.mu.Unlock()
 		k.ask = nil
 	}()
-	for was := false; ; {
+	away := time.NewTimer(trustAfter)
+	defer away.Stop()
+	for was, answered := false, false; ; {
 		state, changed := k.config.Link.Watch()
 		up := state.Reachable()
 		if was && !up {
 			k.shaken()
 		}
-		was = up
+		if was = up; answered != state.Answers() {
+			if answered = !answered; answered {
+				away.Stop()
+			} else {
+				away.Reset(trustAfter)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-away.C:
+			k.trust()
 		}
+	}
+}
+
+// trust ends the time in which the hub reads nothing in its pool.
+func (k *HistoryKeeper) trust() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.alone = time.Time{}
+	for _, h := range k.of {
+		s := h.state.Get()
+		s.Alone = k.alone
+		h.state.Set(s)
 	}
 }
 

@@ -233,7 +233,7 @@ func (m *Machine) heardOf(e Event) (d Decision) {
 // observe records the surroundings. It returns the history that the leader declares if that is later than ours, otherwise 0.
 func (m *Machine) observe(e Event) (later edge.History) {
 	is, was := e.Looked, m.looked
-	if e.At.Before(is.History.Alone) && is.Cloud.Answers() {
+	if e.At.Before(is.History.Alone) {
 		is.Coordinator, is.Covered, is.Filling = link.Down, false, false
 	}
 	if is.Covered && is.Declared > is.History.Number && is.Declared.Believable() {

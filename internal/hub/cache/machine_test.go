@@ -246,7 +246,7 @@ func TestALeaderThatCountsTooFar(t *testing.T) {
 	}
 }
 
-// TestWhoIsAloneReadsTheCloud, not the pool, unless the cloud can't be asked.
+// TestWhoIsAloneReadsTheCloud, not the pool.
 func TestWhoIsAloneReadsTheCloud(t *testing.T) {
 	s := script{t: t, began: time.Unix(1_700_000_000, 0)}
 	until := s.began.Add(time.Hour)
@@ -269,8 +269,12 @@ func TestWhoIsAloneReadsTheCloud(t *testing.T) {
 	}
 	s.begin("machine pool follower=n2 cloud=down coordinator=up covered")
 	s.event.History.Alone = until
+	if d = s.machine.Step(s.event); d.Start.From != None {
+		t.Errorf("alone and cut off: it reads from the %s", d.Start.From)
+	}
+	s.event.History.Alone = time.Time{} // the keeper trusts the pool again
 	if d = s.machine.Step(s.event); d.Start.From != Coordinator {
-		t.Errorf("alone, but cut off: it reads from the %s", d.Start.From)
+		t.Errorf("trusting again: it reads from the %s", d.Start.From)
 	}
 }
 
