@@ -163,8 +163,8 @@ var faults = []fault{
 		`	if s.lastHeard().After(sentAt) && n >= s.again.Load() {`,
 		`	if s.lastHeard().After(sentAt) && n >= s.again.Load() && !PLANTED {`}}},
 	{"a sick server is not left", "alive", 0, 0, []edit{{"internal/hub/upstream/server.go",
-		`	if len(s.cfg.Servers) == 1 && status`,
-		`	if !PLANTED && len(s.cfg.Servers) == 1 && status`}}},
+		`	if len(s.cfg.Servers) == 1 && n >= max(`,
+		`	if !PLANTED && len(s.cfg.Servers) == 1 && n >= max(`}}},
 	{"a link is waited for a minute in silence", "told", 0, 0, []edit{{"internal/hub/link/machine.go",
 		`	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 `,
