@@ -91,15 +91,7 @@ func TestStreamsOfTheStateHaveABound(t *testing.T) {
 	client := c.http(t, c.certificate(t, pooltest.Node("n2")))
 	codes := map[int]int{}
 	for range 12 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+edge.PathState, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = answer.Body.Close() })
+		answer := c.opensAt(t, client, edge.PathState)
 		codes[answer.StatusCode]++
 	}
 	if codes[http.StatusOK] != 10 || codes[http.StatusTooManyRequests] != 2 {
@@ -123,18 +115,25 @@ func startFull(t *testing.T) *coordinator {
 	return c
 }
 
-// TestAConnectionThatTakesNothing is closed with all its requests, though its client's windows have room. With HTTP/2, nothing
-// else ends them.
-func TestAConnectionThatTakesNothing(t *testing.T) {
-	t.Parallel()
-	c := startFull(t)
+// overHTTP2 returns a connection of node n2 on which nothing has been said.
+func (c *coordinator) overHTTP2(t *testing.T) net.Conn {
+	t.Helper()
 	secure := c.tls(c.certificate(t, pooltest.Node("n2")))
 	secure.NextProtos = []string{http2.NextProtoTLS}
 	conn, err := (&tls.Dialer{Config: secure}).DialContext(t.Context(), "tcp", c.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestAConnectionThatTakesNothing is closed with all its requests, though its client's windows have room. With HTTP/2, nothing
+// else ends them.
+func TestAConnectionThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	c := startFull(t)
+	conn := c.overHTTP2(t)
 	framer := http2.NewFramer(conn, conn)
 	var header bytes.Buffer
 	encoder := hpack.NewEncoder(&header)
@@ -146,7 +145,7 @@ func TestAConnectionThatTakesNothing(t *testing.T) {
 		}
 	}
 	const wide = 1<<31 - 1
-	_, err = io.WriteString(conn, http2.ClientPreface)
+	_, err := io.WriteString(conn, http2.ClientPreface)
 	err = errors.Join(err, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: wide}),
 		framer.WriteWindowUpdate(0, wide-65535), framer.WriteHeaders(http2.HeadersFrameParam{
 			StreamID: 1, BlockFragment: header.Bytes(), EndStream: true, EndHeaders: true,
@@ -284,13 +283,7 @@ func TestASlowHeader(t *testing.T) {
 func TestStreamsOfAConnection(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	secure := c.tls(c.certificate(t, pooltest.Node("n2")))
-	secure.NextProtos = []string{http2.NextProtoTLS}
-	conn, err := (&tls.Dialer{Config: secure}).DialContext(t.Context(), "tcp", c.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := c.overHTTP2(t)
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	framer := http2.NewFramer(conn, conn)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {

@@ -32,7 +32,7 @@ import (
 )
 
 // placesOfState is how many places of a caller a stream of the pool's state takes: what is told on it waits in memory until it is
-// read, some 200 bytes for each Pod. A hub has four at most.
+// read, some 200 bytes for each Pod. A hub has one stream, and asks once a minute who relays.
 const placesOfState = 10
 
 // addressesOfNode is at how many addresses of a node its word has a coordinator look for a younger one.

@@ -237,6 +237,21 @@ func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, 
 	return code, body
 }
 
+// opensAt returns an answer that may go on until the test ends.
+func (c *coordinator) opensAt(t *testing.T, client *http.Client, path string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer
+}
+
 // probe asks as a kubelet's probe does: on this machine, without a certificate.
 func (c *coordinator) probe(t testing.TB, path string) (int, string) {
 	t.Helper()

@@ -27,17 +27,7 @@ func TestHubsHearWhatEndpointsNeed(t *testing.T) {
 	c := start(t, nil)
 	get := func(client *http.Client) *http.Response {
 		t.Helper()
-		url := "https://" + c.address + edge.PathState + "?" + edge.QueryPresence + "=" + edge.NodesAndPods
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = answer.Body.Close() })
-		return answer
+		return c.opensAt(t, client, edge.PathState+"?"+edge.QueryPresence+"="+edge.NodesAndPods)
 	}
 	if got := get(c.http(t, c.certificate(t, pooltest.Operator()))); got.StatusCode != http.StatusForbidden {
 		t.Errorf("an operator gets %d", got.StatusCode)

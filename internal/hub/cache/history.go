@@ -363,6 +363,9 @@ func (k *HistoryKeeper) Run(ctx context.Context) error {
 func (k *HistoryKeeper) trust() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.alone.IsZero() {
+		return
+	}
 	k.alone = time.Time{}
 	for _, h := range k.of {
 		s := h.state.Get()

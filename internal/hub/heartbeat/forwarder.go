@@ -323,11 +323,12 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 	var refused error
 	// A device on the way may have forgotten the connection, which the hub learns only when it waits for an answer in vain. So
 	// the first try leaves time for another. That one reads the Lease anew, because what has no answer may have taken effect.
-	trying, end := ctx, func() {}
-	if first := s.deadline.Sub(r.config.Ends.Running()) - secondTry; first >= firstTry {
-		trying, end = context.WithTimeout(ctx, first)
+	first := s.deadline.Sub(r.config.Ends.Running())
+	if first >= firstTry+secondTry {
+		first -= secondTry
 	}
-	defer func() { end() }()
+	trying, end := context.WithTimeout(ctx, first)
+	defer end()
 	var sent *metav1.MicroTime // by a write that had no answer
 	again := true
 	unanswered := func(err error) bool {

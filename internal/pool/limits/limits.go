@@ -1,5 +1,6 @@
 // Package limits bounds how many requests each caller of a coordinator has under way, and how large and how frequent its
-// heartbeats are. No caller can use up the places of another.
+// heartbeats are. No caller can use up the places of another, but for lists: all nodes have as many places for these as one, and
+// all other callers as two, because lists take much memory.
 //
 // Invariants: places belong to callers, not to paths. A caller that fills its own places does not delay others. Heartbeats and
 // the election have their own places, which no other request takes. A body that does not arrive costs its sender one of its own
@@ -231,9 +232,9 @@ func (b cutBody) Close() error { return b.end() }
 
 // kindOf returns what places a request takes, and how many.
 func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) (of kind, places int) {
-	switch {
-	case l.lasts(r, info) > 0:
-		return lasting, l.lasts(r, info)
+	switch n := l.lasts(r, info); {
+	case n > 0:
+		return lasting, n
 	case info.IsResourceRequest && info.Verb == "list" && info.APIGroup == "metrics.k8s.io":
 		return lists, mostLists / 2 // it reads all objects, but keeps few bytes of them while it waits for kubelets, up to 20 s
 	case info.IsResourceRequest && info.Verb == "list":
