@@ -158,6 +158,11 @@ func refusedLease(t *kit.T) {
 	victim := t.Pool.Follower(leader)
 	thief := t.Pool.Follower(leader, victim)
 	own := nodeClient(t, thief).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	copies := t.Pool.Coordinator(thief).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	t.Eventually(30*time.Second, "the coordinator has a copy of the Lease of "+thief, func() error {
+		_, err := copies.Get(t.Ctx, thief, metav1.GetOptions{})
+		return err
+	})
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, thief, lab.KubeletC)) // it would renew
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, thief, lab.Hub))
 	cut := t.Cut(victim)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -86,12 +87,12 @@ func pageLink(t *kit.T) {
 	refuses("the withdrawn link's cookie", "/ui/", cookie)
 
 	t.Say("after the coordinator's restart")
-	pod := podOf(t)
-	t.Must(t.Cloud.CoreV1().Pods(edge.NamespaceSystem).Delete(t.Ctx, pod, metav1.DeleteOptions{}))
+	pod, pods := podOf(t), t.Cloud.CoreV1().Pods(edge.NamespaceSystem)
+	t.Must(pods.Delete(t.Ctx, pod, metav1.DeleteOptions{}))
 	var third edge.NewPageLink
 	t.Eventually(120*time.Second, "the next coordinator makes a link", func() error {
-		if podOf(t) == pod {
-			return errors.New("the former one is still there")
+		if _, err := pods.Get(t.Ctx, pod, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return errors.Join(errors.New("the former one is still there, and may answer"), err)
 		}
 		return asksForLinks(t, 1, http.MethodPost, "?"+edge.QueryFor+"=1h", &third)
 	})
