@@ -77,6 +77,9 @@ func Fetch(ctx context.Context, client *http.Client, url string) (string, error)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %.1000s", url, resp.Status, body)
+	}
 	return string(body), err
 }
 
