@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
@@ -155,7 +156,7 @@ type Limits struct {
 	lines *rate.Limiter
 	// answered is AnswerTimeout but in tests.
 	answered time.Duration
-	// patience is how long a list waits for its places.
+	// patience is how long a list waits for its places. Meanwhile it takes a place of requests.
 	patience time.Duration
 
 	mu      sync.Mutex
@@ -199,9 +200,13 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 		if short == "" {
 			short = l.enter(caller, of, places)
 			// A client may ask again before the handler of what it has just read has returned.
-			for tries := 0; short != "" && of == lists && tries < 20; tries++ {
-				time.Sleep(l.patience / 20)
-				short = l.enter(caller, of, places)
+			if short != "" && of == lists && l.enter(caller, requests, 1) == "" {
+				pause := l.patience / 20
+				_ = wait.PollUntilContextTimeout(r.Context(), pause, l.patience, false, func(context.Context) (bool, error) {
+					short = l.enter(caller, of, places)
+					return short == "", nil
+				})
+				l.leave(caller, requests, 1)
 			}
 		}
 		if short != "" {

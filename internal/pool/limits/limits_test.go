@@ -206,6 +206,47 @@ func TestListsTakePlacesByTheirPages(t *testing.T) {
 	refused("another node's", "all callers", code, text)
 }
 
+// TestListsThatWaitTakePlaces: a list that waits takes a place of requests until it is served, refused or given up.
+func TestListsThatWaitTakePlaces(t *testing.T) {
+	s := newStage(t)
+	s.limits.patience = time.Hour
+	if code, text := s.ask(t, "/n1/lists", true); code != http.StatusOK {
+		t.Fatal(code, text)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	for range mostRequests {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/n1/lists", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.open.Go(func() {
+			if response, err := s.Client().Do(r); err == nil {
+				t.Errorf("a list that should wait: %s", response.Status)
+				_ = response.Body.Close()
+			}
+		})
+	}
+	taken := func(want int) {
+		t.Helper()
+		began := time.Now()
+		for has := -1; has != want; time.Sleep(time.Millisecond) {
+			s.limits.mu.Lock()
+			has = s.limits.taken[place{"n1", requests}]
+			s.limits.mu.Unlock()
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%d places of requests, want %d", has, want)
+			}
+		}
+	}
+	taken(mostRequests)
+	if code, text := s.ask(t, "/n1/lists?limit=1", false); code != http.StatusTooManyRequests {
+		t.Error("one list more:", code, text)
+	}
+	giveUp()
+	taken(0)
+}
+
 // TestAnAnswerThatNobodyReads ends, and gives its places back.
 func TestAnAnswerThatNobodyReads(t *testing.T) {
 	l := New(func(*http.Request, *request.RequestInfo) int { return 0 }, nobody, ends.Clock{}, klog.NewKlogr())
