@@ -18,6 +18,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -92,7 +93,8 @@ func (r *Reader) viewersKubeconfig(
 	return complete(config, signed, keyPEM)
 }
 
-// signed waits for the certificate of a request.
+// signed waits for the certificate of a request. A failed read does not end the wait: only this process has the key, so a later
+// approval would be worth nothing.
 func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, approvalTime)
 	defer cancel()
@@ -101,7 +103,7 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	for {
 		is, err := r.Kube.CertificatesV1().CertificateSigningRequests().Get(ctx, request, metav1.GetOptions{})
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return nil, fmt.Errorf("read the request %s: %w", request, err)
 		case err == nil && len(is.Status.Certificate) > 0:
 			return is.Status.Certificate, nil
@@ -115,6 +117,9 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
+			if err != nil {
+				return nil, fmt.Errorf("read the request %s: %w (%w)", request, err, context.Cause(ctx))
+			}
 			return nil, fmt.Errorf("nobody has approved %s: %w", request, context.Cause(ctx))
 		}
 	}
