@@ -148,10 +148,17 @@ func (h *hand) ours(path string) bool {
 // half is the name of a file while it is made.
 func half(path string) string { return filepath.Dir(path) + "/." + filepath.Base(path) + ".new" }
 
-// write makes a file in one step.
+// write makes a file in one step. What could not be written as a whole never comes to its place.
 func (h *hand) write(path, content string, mode fs.FileMode) {
-	h.act("begin "+h.root+path, func() error { return h.writeHalf(path, content, mode) })
-	h.rename(half(path), path)
+	whole := false
+	h.act("begin "+h.root+path, func() error {
+		err := h.writeHalf(path, content, mode)
+		whole = err == nil
+		return err
+	})
+	if whole {
+		h.rename(half(path), path)
+	}
 }
 
 func (h *hand) writeHalf(path, content string, mode fs.FileMode) error {
@@ -201,13 +208,14 @@ func (h *hand) keepFormer(path string) {
 
 // copy makes a file of ours the same as another, in one step.
 func (h *hand) copy(from, to string) {
-	content, _ := h.content(from)
 	info, err := os.Stat(h.root + from)
 	if err != nil {
 		h.fail(err)
 		return
 	}
-	h.write(to, content, info.Mode().Perm())
+	if content, there := h.content(from); there {
+		h.write(to, content, info.Mode().Perm())
+	}
 }
 
 func (h *hand) touch(path string) {

@@ -255,12 +255,15 @@ func (j *joiner) goBack() {
 			j.copy(former, path)
 		}
 	}
+	restored := j.err == nil
 	j.control("daemon-reload")
 	j.control("restart", "yurthub.service")
 	if j.there(kubeconfig) || j.there(dropin) {
 		j.control("restart", "kubelet.service")
 	}
-	j.removeAll(dirFormer)
+	if restored { // otherwise they are the only copies
+		j.removeAll(dirFormer)
+	}
 	j.forget(noteRestartHub)
 	j.forget(noteRestartKubelet)
 }

@@ -337,6 +337,40 @@ func TestChangeRolledBack(t *testing.T) {
 	}
 }
 
+// TestGoingBackEmptiesNothing: a former file that can't be read leaves the changed one, and is not removed.
+func TestGoingBackEmptiesNothing(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start")
+	m.unwell("running")
+	former := strings.Repeat("# too large to be read\n", maxRead/20)
+	m.during = func(step string) {
+		if strings.HasSuffix(step, "restart yurthub.service") {
+			m.write(dirFormer+"/config.yaml", former)
+		}
+	}
+	r := m.run("join", 0, "--start", "--wait=0", "--set=port=10300")
+	if !r.failed || !strings.Contains(r.out, "not everything could be undone") {
+		t.Errorf("join says:\n%s", r.out)
+	}
+	now := m.files()
+	if !strings.Contains(now[fileConfig], "port: \"10300\"") || !strings.HasSuffix(now[dirFormer+"/config.yaml"], former) {
+		t.Errorf("the settings are now %.200q; of the former ones there are %d bytes", now[fileConfig],
+			len(now[dirFormer+"/config.yaml"]))
+	}
+}
+
+// TestWholeOrNothing: what could not be written does not take a file's place, not even on the way back.
+func TestWholeOrNothing(t *testing.T) {
+	m := newMachine(t)
+	m.write("etc/.x.new/in-the-way", "")
+	h := newHand(t.Context(), Where{Root: m.root}, m, io.Discard)
+	h.anyway = true
+	h.write("/etc/x", "content", 0o600)
+	if h.err == nil || m.there("etc/x") {
+		t.Errorf("it was written: %v", h.err)
+	}
+}
+
 func TestChange(t *testing.T) {
 	m := newMachine(t)
 	m.works("join", "--start")
