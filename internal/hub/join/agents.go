@@ -92,7 +92,8 @@ func (j *joiner) agentsReady() bool {
 	return false
 }
 
-// podsAt is the hub's address for Pods, from its settings and its notes; the zero value if they have none.
+// podsAt is the hub's address for Pods, from its settings and its notes; the zero value if they have none. Whether Pods are told
+// that address is another matter: a PoolSettings can say so, too.
 func (h *hand) podsAt() netip.AddrPort {
 	settings, _ := h.content(fileConfig)
 	value := func(name string) string {
@@ -102,9 +103,6 @@ func (h *hand) podsAt() netip.AddrPort {
 			}
 		}
 		return ""
-	}
-	if value(settingMaster) != "true" {
-		return netip.AddrPort{}
 	}
 	address := value(settingBind)
 	if address == ofNode {
