@@ -178,6 +178,27 @@ func TestBundleLacks(t *testing.T) {
 	}
 }
 
+// TestBundleReadsAPoolOnce: its requests that return more than one node's do not grow with its nodes.
+func TestBundleReadsAPoolOnce(t *testing.T) {
+	for _, within := range []edge.PoolName{"", "a"} {
+		s := aServer(t, world()...)
+		s.Within = within
+		files, _ := bundled(t, s.Reader, "a")
+		if !strings.Contains(files["nodes/a3.txt"], "heartbeat") {
+			t.Errorf("within %q: of a node it says %q", within, files["nodes/a3.txt"])
+		}
+		lists := map[string]int{}
+		for _, what := range s.asked() {
+			lists[what]++
+		}
+		for _, what := range []string{"list configmaps", "list leases", "list nodes", "list yurtcoordinators"} {
+			if lists[what] > 2 { // for the pool's state, and for its objects
+				t.Errorf("within %q: it asked %d times to %s", within, lists[what], what)
+			}
+		}
+	}
+}
+
 // bundled returns the files of a bundle.
 func bundled(t *testing.T, r *Reader, pool string) (files map[string]string, lacks []string) {
 	t.Helper()
