@@ -30,8 +30,9 @@ import (
 )
 
 const (
-	// defaultLife is how long a viewer's certificate lasts: a working day, as the signer's default.
-	defaultLife = 8 * time.Hour
+	// defaultLife is how long a viewer's certificate lasts: a working day, as the signer's default. minLife is the API server's
+	// bound, and maxLife the signer's.
+	defaultLife, minLife, maxLife = 8 * time.Hour, 10 * time.Minute, 168 * time.Hour
 	// approvalTime is how long viewersKubeconfig waits, and approvalPeriod how often it looks.
 	approvalTime, approvalPeriod = time.Hour, 2 * time.Second
 )
