@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"io"
 	"slices"
@@ -22,10 +21,6 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
 )
-
-func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}
 
 // planted are secrets in every form in which one may stand where a bundle looks.
 var planted = map[string]string{

@@ -146,18 +146,6 @@ func (r *Reader) nodePools(ctx context.Context, names []string) (all []v1beta2.N
 	return all, served, nil
 }
 
-// knows reports whether the server knows a kind.
-func (r *Reader) knows(ctx context.Context, of schema.GroupVersionResource) (bool, error) {
-	_, err := r.Metadata.Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("list %s: %w", of.Resource, err)
-	}
-	return true, nil
-}
-
 // isOfObject reports whether a server that answers "not found" knows the kind: then it names the object.
 func isOfObject(err error) bool {
 	status := apierrors.APIStatus(nil)
