@@ -31,7 +31,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p := &plan{}
 	var err error
 	if c.starts() && !f.systemd {
-		return nil, f.otherwise(errNoSystemd)
+		return nil, otherwise(errNoSystemd)
 	}
 	if p.wait, err = c.wait(); err != nil {
 		return nil, err
@@ -83,11 +83,19 @@ func decide(c *Config, f *facts) (*plan, error) {
 var errNoSystemd = errors.New("systemd does not run here, and kubelet is started by something else: see docs/install-node.md " +
 	"for the settings")
 
-func or(value, otherwise string) string {
+// pageCompatibility is the page that says what works where, and why it works on some distributions only.
+const pageCompatibility = "docs/compatibility.md"
+
+// otherwise adds to an error about how kubelet is started where to read on.
+func otherwise(err error) error {
+	return fmt.Errorf("%w (what works where: %s)", err, pageCompatibility)
+}
+
+func or(value, fallback string) string {
 	if value != "" {
 		return value
 	}
-	return otherwise
+	return fallback
 }
 
 // unseen are directories that the unit hides from the service.
@@ -128,9 +136,9 @@ func kubeletIsKubeadms(_ *Config, f *facts) error {
 	}
 	switch {
 	case !found:
-		return f.otherwise(errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do"))
+		return otherwise(errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do"))
 	case !how:
-		return f.otherwise(errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see " +
+		return otherwise(errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see " +
 			"docs/install-node.md for the settings"))
 	}
 	return nil
@@ -146,7 +154,7 @@ func kubeletIsFree(_ *Config, f *facts) error {
 		}
 	}
 	if !f.has(fileKubeletConfig) {
-		return f.otherwise(fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig))
+		return otherwise(fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig))
 	}
 	return nil
 }

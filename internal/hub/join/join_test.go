@@ -481,6 +481,26 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestOtherKubelets: where something else starts kubelet, the refusal names the page that says what works where.
+func TestOtherKubelets(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("../../..", pageCompatibility))
+	if err != nil || !strings.Contains(string(text), "\n## Distributions\n") {
+		t.Fatalf("the page has no section on distributions: %v", err)
+	}
+	for name, prepare := range map[string]func(*machine){
+		"no systemd":              func(m *machine) { m.remove("run") },
+		"no unit":                 func(m *machine) { m.remove("usr/lib/systemd/system") },
+		"a unit unlike kubeadm's": func(m *machine) { m.remove("usr/lib/systemd/system/kubelet.service.d") },
+		"no settings":             func(m *machine) { m.remove("var/lib/kubelet/config.yaml") },
+	} {
+		m := newMachine(t)
+		prepare(m)
+		if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "what works where: "+pageCompatibility) {
+			t.Errorf("%s: failed %v, and says:\n%s", name, r.failed, r.out)
+		}
+	}
+}
+
 func TestTokenIsNoToken(t *testing.T) {
 	m := newMachine(t)
 	m.write("token", "not a token\n")
