@@ -133,7 +133,7 @@ func (r *Reader) placesOf(ctx context.Context, pool edge.PoolName) (*clientcmdap
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := r.nodes(ctx, metav1.ListOptions{LabelSelector: selectorOf([]string{string(pool)})})
+	nodes, err := r.nodes(ctx, nodesOf(string(pool)))
 	if err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}

@@ -174,7 +174,7 @@ func (b *bundle) our(
 }
 
 func (b *bundle) nodes(ctx context.Context) []corev1.Node {
-	opts := metav1.ListOptions{LabelSelector: selectorOf([]string{b.pool.Name})}
+	opts := nodesOf(b.pool.Name)
 	if b.within {
 		opts = metav1.ListOptions{}
 	}

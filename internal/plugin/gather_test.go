@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -91,14 +92,13 @@ func (s server) asked() (all []string) {
 	return all
 }
 
-// without has the server not know our kinds.
-func (s server) without() {
+// without has the server not know a kind.
+func (s server) without(kind schema.GroupVersionResource) {
 	unknown := func(a clienttesting.Action) (bool, runtime.Object, error) {
-		resource := a.GetResource()
-		if resource.Group == "" {
+		of := a.GetResource().GroupResource()
+		if of != kind.GroupResource() {
 			return false, nil, nil
 		}
-		of := resource.GroupResource()
 		return true, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, a.GetVerb(), of, "", "", 0, true)
 	}
 	s.dynamic.PrependReactor("*", "*", unknown)
@@ -234,22 +234,27 @@ func TestPoliciesThatEvict(t *testing.T) {
 	}
 }
 
-// Where nobody has installed our kinds, Nodes say which pools there are.
+// Where nobody has installed our kinds there are no pools to tell of. Without YurtCoordinators alone, somebody else runs them.
 func TestWithoutOurKinds(t *testing.T) {
 	s := aServer(t, world()...)
-	s.without()
+	s.without(yurtCoordinators)
 	for _, names := range [][]string{nil, {"a"}} {
 		o, err := s.Objects(t.Context(), names...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := find(PoolsOf(o, time.Now()), "a")
-		if p == nil || p.Nodes != 3 || p.Ready != 3 || !slices.Equal(p.Delegated, []string{"a2"}) || p.Leader != "a1" {
-			t.Errorf("asked for %q: %+v", names, p)
+		if p := find(PoolsOf(o, time.Now()), "a"); p.Leader != "a1" || !slices.Equal(p.Delegated, []string{"a2"}) {
+			t.Errorf("without YurtCoordinators, asked for %q: %+v", names, p)
 		}
 	}
-	if names, err := s.PoolNames(t.Context()); err != nil || !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("pools: %q, %v", names, err)
+	s.without(nodePools)
+	for _, names := range [][]string{nil, {"a"}} {
+		if _, err := s.Objects(t.Context(), names...); !errors.Is(err, errNoNodePools) {
+			t.Errorf("without NodePools, asked for %q: %v", names, err)
+		}
+	}
+	if _, err := s.PoolNames(t.Context()); err == nil {
+		t.Error("without NodePools it has names of pools")
 	}
 }
 
