@@ -38,9 +38,9 @@ func main() {
 	}
 }
 
-// command runs the subcommand that the command line names; without one it serves. A subcommand checks the node, prints its
-// settings, prepares kubelet's start, makes kubelet use the hub or not, or replaces the program. command sets form to how the
-// program logs. A subcommand that talks to a person leaves form unset.
+// command runs the subcommand that the command line names; without one it serves. A subcommand checks the node, prepares
+// kubelet's start, makes kubelet use the hub or not, or replaces the program. command sets form to how the program logs. A
+// subcommand that talks to a person leaves form unset.
 func command(form *logs.Settings) error {
 	if out := logs.Visible(os.Stdout); len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -48,8 +48,6 @@ func command(form *logs.Settings) error {
 			return checkNode(os.Args[2:], out)
 		case "proof":
 			return keepProof(os.Args[2:], out, form)
-		case "settings":
-			return printSettings(os.Args[2:], out)
 		case "join":
 			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: out})
 		case "reset":
