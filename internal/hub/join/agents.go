@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"encoding/pem"
 	"fmt"
 	"maps"
@@ -110,7 +111,7 @@ func (h *hand) podsAt() netip.AddrPort {
 		address = strings.TrimSpace(noted)
 	}
 	ip, err := netip.ParseAddr(address)
-	port, errPort := strconv.ParseUint(or(value(settingSecurePort), "10268"), 10, 16)
+	port, errPort := strconv.ParseUint(cmp.Or(value(settingSecurePort), "10268"), 10, 16)
 	if err != nil || errPort != nil {
 		return netip.AddrPort{}
 	}

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -48,7 +49,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if p.node, err = nodeName(c, f); err != nil {
 		return nil, err
 	}
-	address := "https://" + net.JoinHostPort("127.0.0.1", or(others["port"], "10261"))
+	address := "https://" + net.JoinHostPort("127.0.0.1", cmp.Or(others["port"], "10261"))
 	servers, err := access(c, f, address)
 	if err != nil {
 		return nil, err
@@ -89,13 +90,6 @@ const pageCompatibility = "docs/compatibility.md"
 // otherwise adds to an error about how kubelet is started where to read on.
 func otherwise(err error) error {
 	return fmt.Errorf("%w (what works where: %s)", err, pageCompatibility)
-}
-
-func or(value, fallback string) string {
-	if value != "" {
-		return value
-	}
-	return fallback
 }
 
 // unseen are directories that the unit hides from the service.
@@ -192,7 +186,7 @@ func nodeName(c *Config, f *facts) (string, error) {
 	case !c.starts():
 		return "", errors.New("--root needs --node-name: the name of this machine is not the image's")
 	}
-	return or(told, strings.ToLower(f.host)), nil
+	return cmp.Or(told, strings.ToLower(f.host)), nil
 }
 
 var serverLine = regexp.MustCompile(`(?m)^ *server: *"?([^" \n]*)"? *$`)
@@ -321,7 +315,7 @@ func servingCertificate(f *facts) string {
 		dir = filepath.Clean(found[1])
 	}
 	if say(bootstrapFlag) != nil {
-		return or(dir, dirKubeletPKI) + "/kubelet-server-current.pem"
+		return cmp.Or(dir, dirKubeletPKI) + "/kubelet-server-current.pem"
 	}
 	return dir
 }
