@@ -75,7 +75,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p.noAgents = why
 	p.settings = settings(c, f, p.node, servers, serving, agents, out)
 	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
-	p.dropin = dropin(c)
+	p.dropin = dropinText
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
 	p.upgrades = decideUpgrades(c, f)
 	return p, nil
@@ -272,19 +272,17 @@ contexts: [{name: yurthub, context: {cluster: yurthub, user: kubelet}}]
 users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
 `
 
-// dropin returns a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the
-// token in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. The drop-in also
-// makes the files that the kubeconfig names before kubelet starts, because on a new node the hub may not have made them yet.
-func dropin(c *Config) string {
-	return mark + `
+// dropinText is a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the token
+// in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. The files that the kubeconfig
+// names are there when kubelet starts: a hub that is ready has made them.
+const dropinText = mark + `
 [Unit]
 Wants=yurthub.service
 After=yurthub.service
 
 [Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=` + fileKubeconfig + ` --rotate-certificates=false"
-ExecStartPre=-` + c.Binary + ` proof --config=` + fileConfig + "\n"
-}
+`
 
 // settingServing is where yurthub finds the certificate that kubelet serves with.
 const settingServing = "kubelet-serving-certificate"

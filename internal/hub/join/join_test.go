@@ -162,11 +162,8 @@ func kubeletProvesItself(t *testing.T, m *machine) {
 		t.Errorf("kubelet is told %+v, %+v", cluster, user)
 	}
 	dropin := m.files()["/etc/systemd/system/kubelet.service.d/20-yurthub.conf"]
-	for _, want := range []string{
-		" --rotate-certificates=false\"\n",
-		"\nExecStartPre=-/usr/local/bin/yurthub proof --config=/etc/yurthub/config.yaml\n",
-	} {
-		if !strings.Contains(dropin+"\n", want) {
+	for _, want := range []string{"\nAfter=yurthub.service\n", " --rotate-certificates=false\"\n"} {
+		if !strings.Contains(dropin, want) {
 			t.Errorf("kubelet's drop-in has no %q:\n%s", want, dropin)
 		}
 	}
