@@ -20,7 +20,7 @@ var withdrawn = []string{
 	"yurt_coordinator_openings_untold",
 	"CoordinatorBegan", "PodOpened", "PodOpeningEnded", "PodOpeningRefused", "PoolResourceLie",
 	"openyurt.io/accused", "report.openyurt.io/by", "told-openings", "/openings/v1",
-	"idle-leader", "static-pod-hub", "v0.1.0-beside",
+	"yurthub proof", "yurthub settings", "idle-leader", "static-pod-hub", "v0.1.0-beside",
 	"internal/hub/compare", "internal/hub/oversee", "internal/hub/openings", "internal/pool/audit", "internal/pool/openapi",
 	"internal/pool/openings", "internal/replica/table", "internal/resident",
 }

@@ -32,9 +32,6 @@ func TestBareMachinesAreEmpty(t *testing.T) {
 		if err := n.writeFiles(); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.keepProof(t.Context()); err != nil {
-			t.Errorf("%s: %v", p.name(), err)
-		}
 		entries, err := os.ReadDir(n.disk)
 		if err != nil || len(entries) != 1 || entries[0].Name() != "containerd.toml" {
 			t.Errorf("%s has %v, %v", p.name(), entries, err)

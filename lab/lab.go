@@ -251,9 +251,6 @@ func (n node) start(ctx context.Context, m *machine.Machine) error {
 	if err := n.writeFiles(); err != nil {
 		return err
 	}
-	if err := n.keepProof(ctx); err != nil {
-		return err
-	}
 	for _, c := range n.components() {
 		if err := n.startComponent(ctx, m, c); err != nil {
 			return err
@@ -271,8 +268,11 @@ func (n node) startComponent(ctx context.Context, m *machine.Machine, c Componen
 	if err := m.Start(ctx, n.command(c)); err != nil {
 		return err
 	}
-	if c == Containerd {
+	switch c {
+	case Containerd:
 		return n.importImages(ctx, m)
+	case Hub:
+		return n.waitKeys(ctx)
 	}
 	return nil
 }

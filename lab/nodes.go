@@ -1,14 +1,12 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/lab/build"
 	"yurtcoordinator/lab/machine"
 )
@@ -271,6 +270,10 @@ contexts: [{name: hub, context: {cluster: hub, user: program}}]
 users: [{name: program, user: {%s}}]
 `, server, authority, credentials)
 	}
+	if _, err := os.Stat(authority); n.takenOver() && errors.Is(err, fs.ErrNotExist) {
+		ca, _ := os.ReadFile(n.cert("ca.crt")) // programs need any authority to start: Client.Adopt brings the right one
+		files[filepath.Join(hubKeys, hubAuthority)] = string(ca)
+	}
 	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
 		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
 	}
@@ -285,20 +288,19 @@ users: [{name: program, user: {%s}}]
 // Users of the hub at its node. kubelet has the token that the hub made for it, the others have tokens of the cloud.
 const kubeletUser, proxyUser, dnsUser = "hub", "proxy", "dns"
 
-// keepProof makes the files by which the hub and its programs know each other, because programs may start before the hub. On a
-// node that was taken over it keeps the files that Client.Adopt has copied.
-func (n node) keepProof(ctx context.Context) error {
-	if n.place == inCloud || n.cfg.noHub || n.cfg.Bare {
-		return nil
+// waitKeys waits until the hub has made the files by which it and its programs know each other. A program that finds none does
+// not start. The token is the last one.
+func (n node) waitKeys(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, restartTimeout, fmt.Errorf("the hub of %s makes no %s", n.name(), kubeletToken))
+	defer cancel()
+	for {
+		if _, err := os.Stat(n.file(filepath.Join(hubKeys, kubeletToken))); err == nil {
+			return nil
+		}
+		if err := run.Pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	if _, err := os.Stat(n.file(filepath.Join(hubKeys, hubAuthority))); err == nil && n.takenOver() {
-		return nil
-	}
-	said, err := exec.CommandContext(ctx, n.bins.YurtHub, append([]string{"proof"}, n.hub()[1:]...)...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("yurthub proof: %w: %s", err, bytes.TrimSpace(said))
-	}
-	return nil
 }
 
 // kubeletSettings is a kubelet's configuration file.

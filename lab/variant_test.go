@@ -1,9 +1,14 @@
 package lab
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
@@ -91,4 +96,23 @@ func TestRequestsOfNodes(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
+}
+
+// TestWaitKeys: a node's programs wait for the hub's files, and not for ever.
+func TestWaitKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := node{place: place{1, 1}, disk: t.TempDir()}
+		if err := n.waitKeys(t.Context()); err == nil || !strings.Contains(err.Error(), kubeletToken) {
+			t.Errorf("without a hub: %v", err)
+		}
+		time.AfterFunc(time.Second, func() {
+			if err := errors.Join(os.Mkdir(n.file(hubKeys), 0o700),
+				os.WriteFile(n.file(filepath.Join(hubKeys, kubeletToken)), nil, 0o600)); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := n.waitKeys(t.Context()); err != nil {
+			t.Errorf("with a hub: %v", err)
+		}
+	})
 }

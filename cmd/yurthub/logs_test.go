@@ -284,7 +284,6 @@ func TestWhatIsWrongIsToldInJSON(t *testing.T) {
 		{[]string{"--logging-format=json"}, "--node-name is required"},
 		{[]string{"--bogus", "--logging-format=json"}, "--bogus"},
 		{[]string{"--config=" + file}, "nodeNames"},
-		{[]string{"proof", "--logging-format=json"}, "--node-name is required"},
 	} {
 		log := logstest.Ends(t, tt.args...)
 		all := logstest.Entries(t, log)

@@ -5,13 +5,11 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
 
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/ends"
@@ -38,18 +36,14 @@ func main() {
 	}
 }
 
-// command runs the subcommand that the command line names; without one it serves. A subcommand checks the node, prints its
-// settings, prepares kubelet's start, makes kubelet use the hub or not, or replaces the program. command sets form to how the
-// program logs. A subcommand that talks to a person leaves form unset.
+// command runs the subcommand that the command line names; without one it serves. A subcommand checks the node, makes kubelet use
+// the hub or not, or replaces the program. command sets form to how the program logs. A subcommand leaves form unset, because it
+// talks to a person.
 func command(form *logs.Settings) error {
 	if out := logs.Visible(os.Stdout); len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "check":
 			return checkNode(os.Args[2:], out)
-		case "proof":
-			return keepProof(os.Args[2:], out, form)
-		case "settings":
-			return printSettings(os.Args[2:], out)
 		case "join":
 			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: out})
 		case "reset":
@@ -59,25 +53,6 @@ func command(form *logs.Settings) error {
 		}
 	}
 	return serve(form)
-}
-
-// keepProof creates the files by which kubelet and the hub recognize each other, if they are missing.
-func keepProof(args []string, out io.Writer, form *logs.Settings) error {
-	fs := pflag.NewFlagSet("yurthub proof", pflag.ContinueOnError)
-	var cfg config.Config
-	cfg.AddFlags(fs)
-	err := flagfile.Parse(fs, args, out, config.Versioned)
-	*form = cfg.Logs
-	if errors.Is(err, flagfile.ErrHelp) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := form.Start(); err != nil {
-		return err
-	}
-	return cfg.KeepProof(context.Background())
 }
 
 func serve(form *logs.Settings) error {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -32,24 +30,4 @@ func follow(ctx context.Context, fs *pflag.FlagSet, h *hub.Hub) error {
 		}
 		return h.Reconfigure(cfg)
 	})
-}
-
-// printSettings prints the settings that are given, by flags and by a file of either form, as a YurtHubConfiguration.
-func printSettings(args []string, out io.Writer) error {
-	fs := pflag.NewFlagSet("yurthub settings", pflag.ContinueOnError)
-	var cfg config.Config
-	cfg.AddFlags(fs)
-	err := flagfile.Parse(fs, installed(args), out, config.Versioned)
-	if errors.Is(err, flagfile.ErrHelp) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	content, err := config.Configuration(fs)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(content)
-	return err
 }

@@ -20,6 +20,9 @@ import (
 // FlagName is the flag that names the configuration file.
 const FlagName = "config"
 
+// annotationRead is where a flag set keeps, at the flag --config, what Parse has read of the file.
+const annotationRead = "read"
+
 // maxFileSize bounds the configuration file, in bytes. A file of settings is a few kilobytes; more is a mistake.
 const maxFileSize = 1 << 20
 
@@ -102,6 +105,7 @@ func fromFile(fs *pflag.FlagSet, path string, versioned Versioned) error {
 	if err != nil {
 		return fmt.Errorf("--%s: %w", FlagName, err)
 	}
+	fs.Lookup(FlagName).Annotations = map[string][]string{annotationRead: {string(content)}}
 	settings, err := decode(content)
 	if err != nil {
 		return fmt.Errorf("%s: not a YAML map of settings: %s", path, oneLine(err))

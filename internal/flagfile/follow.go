@@ -1,8 +1,8 @@
 package flagfile
 
 import (
-	"bytes"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,25 +13,20 @@ import (
 // finds changes that file notification misses: a mounted ConfigMap is replaced by a link, and an editor renames the file.
 const followInterval = 5 * time.Second
 
-// Follow calls changed after each change of the file that --config names in fs, which Parse has set. It logs the error that
+// Follow calls changed after each change of the file that --config names in fs, since Parse has read it. It logs the error that
 // changed returns. It returns nil when ctx ends. Without a file it only waits. If it can't read the file, it logs that once,
 // until it can read the file again.
 func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error {
-	var path string
-	if flag := fs.Lookup(FlagName); flag != nil {
-		path = flag.Value.String()
-	}
-	if path == "" {
+	flag := fs.Lookup(FlagName)
+	if flag == nil || flag.Value.String() == "" {
 		<-ctx.Done()
 		return nil
 	}
+	path, known := flag.Value.String(), strings.Join(flag.Annotations[annotationRead], "")
 	log := klog.FromContext(ctx)
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
-	// This is what Parse saw a moment ago. A change in between is not lost: the first call of changed compares
-	// settings, not files.
-	known, err := read(path)
-	for failed := err != nil; ; {
+	for failed := false; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -46,8 +41,8 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error 
 			continue
 		}
 		failed = false
-		if !bytes.Equal(content, known) {
-			known = content
+		if now := string(content); now != known {
+			known = now
 			if err := changed(); err != nil {
 				log.Error(err, "Can't apply the changed configuration file; the settings stay as they are", "file", path)
 			} else {

@@ -52,6 +52,28 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// TestFollowMissesNoStart: a change while the program starts, after Parse has read the file, is a change.
+func TestFollowMissesNoStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "c.yaml")
+		fs, changes := flags(&settings{}), 0
+		if err := os.WriteFile(path, []byte("limit: 1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Parse(fs, []string{"--config", path}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("limit: 2\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*followInterval)
+		defer cancel()
+		if err := Follow(ctx, fs, func() error { changes++; return nil }); err != nil || changes != 1 {
+			t.Errorf("%v, and %d changes told, want 1", err, changes)
+		}
+	})
+}
+
 func TestFollowWithoutAFile(t *testing.T) {
 	fs := flags(&settings{})
 	if err := Parse(fs, nil, nil, nil); err != nil {

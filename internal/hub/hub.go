@@ -180,7 +180,7 @@ func (h *Hub) build() error {
 
 // prove reads, or makes, what kubelet and the hub know each other by.
 func (h *Hub) prove() (err error) {
-	if h.proof, err = front.KeepProof(context.Background(), h.cfg.Proof()); err != nil {
+	if h.proof, err = front.KeepProof(h.cfg.Proof()); err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
 	h.serves.Proof = h.proof

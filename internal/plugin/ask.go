@@ -18,6 +18,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -29,8 +30,9 @@ import (
 )
 
 const (
-	// defaultLife is how long a viewer's certificate lasts: a working day, as the signer's default.
-	defaultLife = 8 * time.Hour
+	// defaultLife is how long a viewer's certificate lasts: a working day, as the signer's default. minLife is the API server's
+	// bound, and maxLife the signer's.
+	defaultLife, minLife, maxLife = 8 * time.Hour, 10 * time.Minute, 168 * time.Hour
 	// approvalTime is how long viewersKubeconfig waits, and approvalPeriod how often it looks.
 	approvalTime, approvalPeriod = time.Hour, 2 * time.Second
 )
@@ -92,7 +94,8 @@ func (r *Reader) viewersKubeconfig(
 	return complete(config, signed, keyPEM)
 }
 
-// signed waits for the certificate of a request.
+// signed waits for the certificate of a request. A failed read does not end the wait: only this process has the key, so a later
+// approval would be worth nothing.
 func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, approvalTime)
 	defer cancel()
@@ -101,7 +104,7 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	for {
 		is, err := r.Kube.CertificatesV1().CertificateSigningRequests().Get(ctx, request, metav1.GetOptions{})
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return nil, fmt.Errorf("read the request %s: %w", request, err)
 		case err == nil && len(is.Status.Certificate) > 0:
 			return is.Status.Certificate, nil
@@ -115,6 +118,9 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
+			if err != nil {
+				return nil, fmt.Errorf("read the request %s: %w (%w)", request, err, context.Cause(ctx))
+			}
 			return nil, fmt.Errorf("nobody has approved %s: %w", request, context.Cause(ctx))
 		}
 	}
@@ -127,7 +133,7 @@ func (r *Reader) placesOf(ctx context.Context, pool edge.PoolName) (*clientcmdap
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := r.nodes(ctx, metav1.ListOptions{LabelSelector: selectorOf([]string{string(pool)})})
+	nodes, err := r.nodes(ctx, nodesOf(string(pool)))
 	if err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -18,11 +19,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -180,6 +183,51 @@ func TestAViewerAsksForACertificate(t *testing.T) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
+}
+
+// TestAFailedReadLosesNoRequest: the API server may restart while somebody approves it. Only a request that is gone, or that its
+// maker may not read, ends the wait.
+func TestAFailedReadLosesNoRequest(t *testing.T) {
+	of := certificatesv1.Resource("certificatesigningrequests")
+	for name, tt := range map[string]struct {
+		fails error
+		wants string // empty means the certificate
+	}{
+		"not reached":   {errors.New("connection refused"), ""},
+		"restarts":      {apierrors.NewServiceUnavailable("soon"), ""},
+		"gone":          {apierrors.NewNotFound(of, "r"), "not found"},
+		"not permitted": {apierrors.NewForbidden(of, "r", errors.New("no")), "forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, reads := aServer(t), 0
+				s.kube.PrependReactor("get", of.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+					if reads++; reads < 4 {
+						return true, nil, tt.fails
+					}
+					return true, &certificatesv1.CertificateSigningRequest{
+						Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("signed")},
+					}, nil
+				})
+				signed, err := s.signed(t.Context(), "r")
+				switch {
+				case tt.wants == "" && (err != nil || string(signed) != "signed"):
+					t.Errorf("%q, %v", signed, err)
+				case tt.wants != "" && (err == nil || !strings.Contains(err.Error(), tt.wants) || reads != 1):
+					t.Errorf("%q, %v after %d reads, want %q", signed, err, reads, tt.wants)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := aServer(t)
+		s.kube.PrependReactor("get", of.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("connection refused")
+		})
+		if _, err := s.signed(t.Context(), "r"); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("in the end it says %v, and not what is wrong", err)
+		}
+	})
 }
 
 // TestARefusalSaysWhichRoleItTakes, in the cloud alone.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -80,7 +81,7 @@ func (b *bundle) gather(ctx context.Context) {
 		b.our(ctx, "poolsettings.yaml", poolSettings, func(*unstructured.Unstructured) bool { return true })
 	}
 	nodes := b.nodes(ctx)
-	b.leases(ctx, nodes)
+	beats := b.leases(ctx, nodes)
 	pods := b.pods(ctx)
 	for _, n := range nodes {
 		about.Insert(n.Name)
@@ -88,9 +89,10 @@ func (b *bundle) gather(ctx context.Context) {
 	for _, p := range pods {
 		about.Insert(p.Name)
 	}
-	b.events(ctx, about)
+	events := b.events(ctx, about)
+	evictors := b.evictors(ctx)
 	for i := range nodes {
-		b.node(ctx, nodes[i].Name)
+		b.node(&nodes[i], beats, events, evictors)
 	}
 	for i := range pods {
 		b.logs(ctx, &pods[i])
@@ -172,7 +174,7 @@ func (b *bundle) our(
 }
 
 func (b *bundle) nodes(ctx context.Context) []corev1.Node {
-	opts := metav1.ListOptions{LabelSelector: selectorOf([]string{b.pool.Name})}
+	opts := nodesOf(b.pool.Name)
 	if b.within {
 		opts = metav1.ListOptions{}
 	}
@@ -187,30 +189,54 @@ func (b *bundle) nodes(ctx context.Context) []corev1.Node {
 	return nodes
 }
 
-// node adds why a node is in its state, and what is to be done about it.
-func (b *bundle) node(ctx context.Context, name string) {
-	s, err := b.reader.Subject(ctx, name, b.now)
-	if err != nil {
-		b.without("the facts about node "+name, err)
+// node adds why a node is in its state, and what is to be done about it. If its Lease could not be read, that is not known.
+func (b *bundle) node(
+	n *corev1.Node, beats map[string]*coordinationv1.Lease, events []corev1.Event, evictors []string,
+) {
+	lease, known := beats[n.Name]
+	if !known {
 		return
 	}
-	b.text("nodes/"+name+".txt", func(p *printer) error {
+	s := Subject{Name: n.Name, Node: n, Lease: lease, Pool: b.pool, Evictors: evictors, Within: b.within}
+	for _, e := range events {
+		if e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == n.Name {
+			s.Events = append(s.Events, e)
+		}
+	}
+	b.text("nodes/"+n.Name+".txt", func(p *printer) error {
 		err := p.explanation(Explain(s, b.now))
 		p.nextTable()
-		return errors.Join(err, p.lines("", nil), p.findings(name, Check(s, b.now)))
+		return errors.Join(err, p.lines("", nil), p.findings(n.Name, Check(s, b.now)))
 	})
 }
 
-// leases adds the pool's reports, the nodes' heartbeats, and in the cloud the controller's.
-func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) {
+// evictors reads which deschedulers evict for our taint, which a coordinator does not know.
+func (b *bundle) evictors(ctx context.Context) []string {
+	if b.within {
+		return nil
+	}
+	all, err := b.reader.evictors(ctx)
+	if err != nil {
+		b.without("ConfigMaps of deschedulers", err)
+	}
+	return all
+}
+
+// leases adds the pool's reports, the nodes' heartbeats, and in the cloud the controller's. It returns the Leases by name: nil if
+// a node has none, and nothing for a Lease that could not be read.
+func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) map[string]*coordinationv1.Lease {
 	var found []runtime.Object
+	beats := map[string]*coordinationv1.Lease{}
 	add := func(namespace, name string) {
 		l, err := b.reader.Kube.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		switch {
+		case err == nil:
+			found, beats[name] = append(found, l), l
+		case apierrors.IsNotFound(err):
+			beats[name] = nil
+		default:
 			b.without("Lease "+namespace+"/"+name, err)
-			return
 		}
-		found = append(found, l)
 	}
 	reports, err := b.reader.reportsFor(ctx, edge.PoolName(b.pool.Name))
 	if err != nil {
@@ -226,6 +252,7 @@ func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) {
 		add(edge.NamespaceSystem, leaseOfController)
 	}
 	b.objects("leases.yaml", found...)
+	return beats
 }
 
 // pods adds the Pods of the pool's coordinators and of the controllers, and returns them.
@@ -280,9 +307,8 @@ func restarted(p *corev1.Pod, container string) bool {
 	})
 }
 
-// events adds the Events about the pool, its nodes and its Pods, the newest ones.
-func (b *bundle) events(ctx context.Context, about sets.Set[string]) {
-	var found []corev1.Event
+// events adds the Events about the pool, its nodes and its Pods, the newest ones, and returns them.
+func (b *bundle) events(ctx context.Context, about sets.Set[string]) (found []corev1.Event) {
 	for _, kind := range []string{"Node", "NodePool", "YurtCoordinator", "PoolSettings", "Pod"} {
 		namespace := metav1.NamespaceAll
 		if kind == "Pod" {
@@ -311,6 +337,7 @@ func (b *bundle) events(ctx context.Context, about sets.Set[string]) {
 		objects[i] = &found[i]
 	}
 	b.objects("events.yaml", objects...)
+	return found
 }
 
 // readme says what is in the archive, and what is not.

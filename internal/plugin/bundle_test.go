@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"io"
 	"slices"
@@ -22,10 +21,6 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
 )
-
-func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}
 
 // planted are secrets in every form in which one may stand where a bundle looks.
 var planted = map[string]string{
@@ -175,6 +170,27 @@ func TestBundleLacks(t *testing.T) {
 	}
 	if _, err := s.Bundle(t.Context(), "nowhere", io.Discard, noon); err == nil {
 		t.Error("a bundle of a pool that is not there")
+	}
+}
+
+// TestBundleReadsAPoolOnce: its requests that return more than one node's do not grow with its nodes.
+func TestBundleReadsAPoolOnce(t *testing.T) {
+	for _, within := range []edge.PoolName{"", "a"} {
+		s := aServer(t, world()...)
+		s.Within = within
+		files, _ := bundled(t, s.Reader, "a")
+		if !strings.Contains(files["nodes/a3.txt"], "heartbeat") {
+			t.Errorf("within %q: of a node it says %q", within, files["nodes/a3.txt"])
+		}
+		lists := map[string]int{}
+		for _, what := range s.asked() {
+			lists[what]++
+		}
+		for _, what := range []string{"list configmaps", "list leases", "list nodes", "list yurtcoordinators"} {
+			if lists[what] > 2 { // for the pool's state, and for its objects
+				t.Errorf("within %q: it asked %d times to %s", within, lists[what], what)
+			}
+		}
 	}
 }
 

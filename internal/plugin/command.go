@@ -263,6 +263,12 @@ func (c *commands) kubeconfig() *cobra.Command {
 			"outline. It waits until somebody approves the request. The key never leaves this machine.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case cmd.Flags().Changed("for") && !view:
+				return errors.New("--for is how long the certificate of --view lasts: give --view, too")
+			case life < minLife || life > maxLife:
+				return fmt.Errorf("--for is %s: a certificate lasts %s at least and %s at most", life, minLife, maxLife)
+			}
 			r, err := c.reader()
 			if err != nil {
 				return err

@@ -30,8 +30,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reader reads from a server: the cloud or a coordinator. It lists in chunks. If the cloud serves NodePools, which count their
-// nodes, it lists no Nodes there: a thousand Nodes are 9 MB, a thousand reports and NodePools less than 1 MB.
+// Reader reads from a server: the cloud or a coordinator. It lists in chunks. In the cloud it lists no Nodes to learn of pools,
+// since NodePools count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than 1 MB.
 type Reader struct {
 	Kube     kubernetes.Interface
 	Dynamic  dynamic.Interface
@@ -84,19 +84,22 @@ var (
 // leaseOfController is the Lease in edge.NamespaceSystem that the leading replica of coordinator-controller renews.
 const leaseOfController = "coordinator-controller"
 
-// Objects reads the objects about all pools or, if names are given, about these. If the cloud does not serve a kind, because it
-// is not installed, there are no objects of that kind.
+// errNoNodePools says that nobody has installed what pools are.
+var errNoNodePools = errors.New("the server has no NodePools: is the chart, or OpenYurt, installed?")
+
+// Objects reads the objects about all pools or, if names are given, about these. If the cloud does not know YurtCoordinators,
+// because somebody else runs the coordinators, there are none.
 func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) {
 	o := Objects{Within: r.Within, Leases: map[string]coordinationv1.Lease{}}
 	if r.Within != "" {
 		return o, r.within(ctx, &o)
 	}
-	var served bool
 	var err error
-	if o.Pools, served, err = r.nodePools(ctx, names); err != nil {
+	if o.Pools, err = r.nodePools(ctx, names); err != nil {
 		return o, err
 	}
-	if o.Coordinators, _, err = list[v1alpha1.YurtCoordinator](ctx, r.Dynamic, yurtCoordinators); err != nil {
+	o.Coordinators, err = list[v1alpha1.YurtCoordinator](ctx, r.Dynamic, yurtCoordinators)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return o, err
 	}
 	if len(names) > 0 {
@@ -106,11 +109,6 @@ func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) 
 	}
 	if err := r.reports(ctx, &o, names); err != nil {
 		return o, err
-	}
-	if !served {
-		if err := r.counted(ctx, &o, names); err != nil {
-			return o, err
-		}
 	}
 	if err := r.beats(ctx, &o); err != nil {
 		return o, err
@@ -123,39 +121,31 @@ func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) 
 	return o, nil
 }
 
-// nodePools reads all NodePools, or the named ones that exist. It returns false if the server does not know the kind.
-func (r *Reader) nodePools(ctx context.Context, names []string) (all []v1beta2.NodePool, served bool, err error) {
+// nodePools reads all NodePools, or the named ones that exist.
+func (r *Reader) nodePools(ctx context.Context, names []string) (all []v1beta2.NodePool, err error) {
 	if len(names) == 0 {
-		return list[v1beta2.NodePool](ctx, r.Dynamic, nodePools)
+		if all, err = list[v1beta2.NodePool](ctx, r.Dynamic, nodePools); apierrors.IsNotFound(err) {
+			err = fmt.Errorf("%w (%w)", errNoNodePools, err)
+		}
+		return all, err
 	}
 	for _, name := range names {
 		u, err := r.Dynamic.Resource(nodePools).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			served = served || isOfObject(err)
+		switch {
+		case apierrors.IsNotFound(err) && isOfObject(err):
 			continue
-		}
-		if err != nil {
-			return nil, false, fmt.Errorf("read NodePool %s: %w", name, err)
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("%w (%w)", errNoNodePools, err)
+		case err != nil:
+			return nil, fmt.Errorf("read NodePool %s: %w", name, err)
 		}
 		p, err := converted[v1beta2.NodePool](u)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		all, served = append(all, p), true
+		all = append(all, p)
 	}
-	return all, served, nil
-}
-
-// knows reports whether the server knows a kind.
-func (r *Reader) knows(ctx context.Context, of schema.GroupVersionResource) (bool, error) {
-	_, err := r.Metadata.Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("list %s: %w", of.Resource, err)
-	}
-	return true, nil
+	return all, nil
 }
 
 // isOfObject reports whether a server that answers "not found" knows the kind: then it names the object.
@@ -235,27 +225,9 @@ func (r *Reader) nodes(ctx context.Context, opts metav1.ListOptions) ([]corev1.N
 	})
 }
 
-// counted reads Nodes and their Leases, where no NodePools count them.
-func (r *Reader) counted(ctx context.Context, o *Objects, names []string) (err error) {
-	if o.Nodes, err = r.nodes(ctx, metav1.ListOptions{LabelSelector: selectorOf(names)}); err != nil {
-		return fmt.Errorf("list Nodes: %w", err)
-	}
-	leases, err := r.leases(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list the nodes' Leases: %w", err)
-	}
-	for _, l := range leases {
-		o.Leases[l.Name] = l
-	}
-	return nil
-}
-
-// selectorOf selects Nodes of the named pools, or of any.
-func selectorOf(names []string) string {
-	if len(names) == 0 {
-		return edge.LabelNodePool
-	}
-	return edge.LabelNodePool + " in (" + strings.Join(names, ",") + ")"
+// nodesOf selects the Nodes of a pool in the cloud.
+func nodesOf(pool string) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: edge.LabelNodePool + "=" + pool}
 }
 
 // within reads what a coordinator has: Leases, and Nodes, which it may not have, or not yet.
@@ -304,25 +276,22 @@ func pages[T any](
 	return items, err
 }
 
-// list reads all objects of one of our kinds. It returns false if the server does not know the kind.
-func list[T any](ctx context.Context, from dynamic.Interface, resource schema.GroupVersionResource) ([]T, bool, error) {
+// list reads all objects of one of our kinds.
+func list[T any](ctx context.Context, from dynamic.Interface, resource schema.GroupVersionResource) ([]T, error) {
 	all, err := pages[unstructured.Unstructured](ctx, metav1.ListOptions{},
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return from.Resource(resource).List(ctx, o)
 		})
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return nil, false, nil
-	}
 	if err != nil {
-		return nil, false, fmt.Errorf("list %s: %w", resource.Resource, err)
+		return nil, fmt.Errorf("list %s: %w", resource.Resource, err)
 	}
 	items := make([]T, len(all))
 	for i := range all {
 		if items[i], err = converted[T](&all[i]); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
-	return items, true, nil
+	return items, nil
 }
 
 func converted[T any](u *unstructured.Unstructured) (item T, err error) {
@@ -337,18 +306,7 @@ func (r *Reader) PoolNames(ctx context.Context) ([]string, error) {
 	if r.Within != "" {
 		return []string{string(r.Within)}, nil
 	}
-	names, err := r.names(ctx, nodePools)
-	if !apierrors.IsNotFound(err) {
-		return names, err
-	}
-	o, err := r.Objects(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range PoolsOf(o, time.Now()) {
-		names = append(names, p.Name)
-	}
-	return names, nil
+	return r.names(ctx, nodePools)
 }
 
 // NodeNames returns the names of all nodes.

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -8,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -89,14 +92,13 @@ func (s server) asked() (all []string) {
 	return all
 }
 
-// without has the server not know our kinds.
-func (s server) without() {
+// without has the server not know a kind.
+func (s server) without(kind schema.GroupVersionResource) {
 	unknown := func(a clienttesting.Action) (bool, runtime.Object, error) {
-		resource := a.GetResource()
-		if resource.Group == "" {
+		of := a.GetResource().GroupResource()
+		if of != kind.GroupResource() {
 			return false, nil, nil
 		}
-		of := resource.GroupResource()
 		return true, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, a.GetVerb(), of, "", "", 0, true)
 	}
 	s.dynamic.PrependReactor("*", "*", unknown)
@@ -232,22 +234,27 @@ func TestPoliciesThatEvict(t *testing.T) {
 	}
 }
 
-// Where nobody has installed our kinds, Nodes say which pools there are.
+// Where nobody has installed our kinds there are no pools to tell of. Without YurtCoordinators alone, somebody else runs them.
 func TestWithoutOurKinds(t *testing.T) {
 	s := aServer(t, world()...)
-	s.without()
+	s.without(yurtCoordinators)
 	for _, names := range [][]string{nil, {"a"}} {
 		o, err := s.Objects(t.Context(), names...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := find(PoolsOf(o, time.Now()), "a")
-		if p == nil || p.Nodes != 3 || p.Ready != 3 || !slices.Equal(p.Delegated, []string{"a2"}) || p.Leader != "a1" {
-			t.Errorf("asked for %q: %+v", names, p)
+		if p := find(PoolsOf(o, time.Now()), "a"); p.Leader != "a1" || !slices.Equal(p.Delegated, []string{"a2"}) {
+			t.Errorf("without YurtCoordinators, asked for %q: %+v", names, p)
 		}
 	}
-	if names, err := s.PoolNames(t.Context()); err != nil || !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("pools: %q, %v", names, err)
+	s.without(nodePools)
+	for _, names := range [][]string{nil, {"a"}} {
+		if _, err := s.Objects(t.Context(), names...); !errors.Is(err, errNoNodePools) {
+			t.Errorf("without NodePools, asked for %q: %v", names, err)
+		}
+	}
+	if _, err := s.PoolNames(t.Context()); err == nil {
+		t.Error("without NodePools it has names of pools")
 	}
 }
 
@@ -291,54 +298,66 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A watch shows what changes, in the cloud and at a coordinator, until its reader has enough.
+// What changes is shown, in the cloud and at a coordinator, until its reader has enough.
 func TestFollow(t *testing.T) {
 	for _, within := range []edge.PoolName{"", "a"} {
-		s := aServer(t, world()...)
-		s.Within = within
-		o, err := s.Objects(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := contextOf(t)
-		changed := make(chan []Pool)
-		f := follower{reader: s.Reader, pools: []string{"a"}, complain: func(err error) { t.Log(err) },
-			show: func(pools []Pool, _ time.Time) error {
-				select {
-				case changed <- pools:
-				case <-ctx.Done():
+		synctest.Test(t, func(t *testing.T) {
+			s := aServer(t, world()...)
+			s.Within = within
+			o, err := s.Objects(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var shown []Pool
+			complaints := 0
+			f := follower{reader: s.Reader, pools: []string{"a"}, complain: func(error) { complaints++ },
+				show: func(pools []Pool, _ time.Time) error {
+					shown = append(shown, pools...)
+					return nil
+				}}
+			ended := make(chan error, 1)
+			go func() { ended <- f.run(ctx, shownOf(PoolsOf(o, time.Now()), false)) }()
+			look := func() {
+				time.Sleep(2 * lookAgain)
+				synctest.Wait()
+			}
+			change := func(mark bool, leader string) {
+				t.Helper()
+				l := aReport("a", leader)
+				if within != "" {
+					l = aBeat("a3", mark)
 				}
-				return nil
-			}}
-		ended := make(chan error, 1)
-		go func() { ended <- f.run(ctx, shownOf(PoolsOf(o, time.Now()), false)) }()
-		change := func() error {
-			if within != "" {
-				l := aBeat("a3", true)
-				_, err := s.kube.CoordinationV1().Leases(l.Namespace).Update(t.Context(), l, metav1.UpdateOptions{})
-				return err
+				leases := s.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+				if _, err := leases.Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			l := aReport("a", "a3")
-			_, err := s.kube.CoordinationV1().Leases(l.Namespace).Update(t.Context(), l, metav1.UpdateOptions{})
-			return err
-		}
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case pools := <-changed:
-			if p := pools[0]; len(pools) != 1 || p.Name != "a" || within == "" && p.Leader != "a3" ||
-				within != "" && !slices.Equal(p.Delegated, []string{"a2", "a3"}) {
-				t.Errorf("within %q: shown %+v", within, pools)
+			look()
+			if len(shown) > 0 {
+				t.Errorf("within %q: nothing has changed, and it shows %+v", within, shown)
 			}
-		case err := <-ended:
-			t.Errorf("within %q: it ended: %v", within, err)
-		case <-time.After(time.Minute):
-			t.Errorf("within %q: nothing is shown", within)
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("within %q: %v", within, err)
-		}
+			change(true, "a3")
+			look()
+			if len(shown) != 1 || shown[0].Name != "a" || within == "" && shown[0].Leader != "a3" ||
+				within != "" && !slices.Equal(shown[0].Delegated, []string{"a2", "a3"}) {
+				t.Errorf("within %q: shown %+v", within, shown)
+			}
+			refuses := true
+			s.kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return refuses, nil, apierrors.NewServiceUnavailable("soon")
+			})
+			look()
+			refuses = false
+			change(false, "a1")
+			look()
+			if complaints == 0 || len(shown) != 2 {
+				t.Errorf("within %q: after %d complaints shown %+v", within, complaints, shown)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("within %q: %v", within, err)
+			}
+		})
 	}
 }

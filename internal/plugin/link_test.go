@@ -126,11 +126,13 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-func TestFlagsOfLinks(t *testing.T) {
+func TestFlagsOfLinksAndViewers(t *testing.T) {
 	for line, want := range map[string]string{
 		"ui p1 --for=2h": "give --link, too", "ui p1 --link --for=25h": "24h0m0s at most", "ui p1 --link --for=0s": "1s at least",
 		"ui p1 --link --withdraw": "none of the others can be", "ui p1 --link --port=1": "none of the others can be",
 		"ui p1 --withdraw --for=1h": "none of",
+		"kubeconfig p1 --for=2h":    "give --view, too", "kubeconfig p1 --view --for=169h": "168h0m0s at most",
+		"kubeconfig p1 --view --for=9m": "10m0s at least",
 	} {
 		cmd := New(io.Discard, io.Discard)
 		cmd.SetArgs(strings.Fields(line))

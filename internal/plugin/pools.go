@@ -24,8 +24,7 @@ type Objects struct {
 	Within       edge.PoolName
 	Pools        []v1beta2.NodePool
 	Coordinators []v1alpha1.YurtCoordinator
-	// Nodes are all Nodes of a coordinator. In the cloud they are read only if it serves no NodePools, which count their nodes.
-	// Then they are the Nodes with a pool's label.
+	// Nodes are all Nodes of a coordinator. In the cloud none are read: NodePools count them.
 	Nodes []corev1.Node
 	// Leases are Leases of kube-node-lease, by name. They are the pools' reports and the Leases of all Nodes above. If a leader
 	// reports for a pool without a YurtCoordinator, the Leases of that pool's nodes are among them.
@@ -85,22 +84,17 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 		}
 		return byName[name]
 	}
-	counted, members := map[string]bool{}, map[string][]string{}
+	members := map[string][]string{}
 	for i := range o.Pools {
 		p := pool(o.Pools[i].Name)
 		p.Ready = int(o.Pools[i].Status.ReadyNodeNum)
 		p.Nodes = p.Ready + int(o.Pools[i].Status.UnreadyNodeNum)
-		counted[p.Name], members[p.Name] = true, o.Pools[i].Status.Nodes
+		members[p.Name] = o.Pools[i].Status.Nodes
 	}
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
-		name := cmp.Or(n.Labels[edge.LabelNodePool], string(o.Within))
-		if name == "" || counted[name] {
-			continue
-		}
-		p := pool(name)
+		p := pool(cmp.Or(n.Labels[edge.LabelNodePool], string(o.Within)))
 		p.Nodes++
-		members[name] = append(members[name], n.Name)
 		if readyOf(n) == corev1.ConditionTrue {
 			p.Ready++
 		}

@@ -90,8 +90,8 @@ func TestPoolsOf(t *testing.T) {
 		want []Pool
 	}{
 		"nothing": {Objects{}, []Pool{}},
-		"a pool without nodes, and nodes without a pool": {
-			Objects{Pools: []v1beta2.NodePool{poolA}, Nodes: []corev1.Node{aNode("x", "", corev1.ConditionTrue)}},
+		"a pool without nodes": {
+			Objects{Pools: []v1beta2.NodePool{poolA}},
 			[]Pool{{Name: "a", Coordinator: CoordinatorNone, Delegated: none, Outside: none}},
 		},
 		"all of it, in order": {
@@ -99,26 +99,6 @@ func TestPoolsOf(t *testing.T) {
 				Pools:        []v1beta2.NodePool{counted("b", 0, 1), counted("a", 2, 1)},
 				Coordinators: []v1alpha1.YurtCoordinator{cutOff, aCoordinator("b", "", tooFew)},
 				Leases: map[string]coordinationv1.Lease{
-					"yurt-coordinator-a": aLease("a1", time.Minute, false),
-				},
-			},
-			[]Pool{
-				{
-					Name: "a", Nodes: 3, Ready: 2, Coordinator: CoordinatorReady, CoordinatorNode: "a1", Leader: "a1",
-					LeaderSaid: said(time.Minute), Delegated: []string{"a2", "a3"}, Outside: []string{"a3"},
-				},
-				{Name: "b", Nodes: 1, Coordinator: "TooFewNodes", Delegated: none, Outside: none},
-			},
-		},
-		"a cloud without NodePools": {
-			Objects{
-				Coordinators: []v1alpha1.YurtCoordinator{outside, aCoordinator("b", "", tooFew)},
-				Nodes: []corev1.Node{
-					aNode("a3", "a", corev1.ConditionTrue), aNode("a1", "a", corev1.ConditionTrue),
-					aNode("a2", "a", corev1.ConditionUnknown), aNode("b1", "b", corev1.ConditionFalse),
-				},
-				Leases: map[string]coordinationv1.Lease{
-					"a1": aLease("a1", 0, false), "a2": aLease("a2", 0, true), "a3": aLease("a3", 0, true),
 					"yurt-coordinator-a": aLease("a1", time.Minute, false),
 				},
 			},
@@ -157,9 +137,9 @@ func TestPoolsOf(t *testing.T) {
 				OtherLeaders: []edge.SlotLeader{{Slot: 1, Leader: "a2"}}, Delegated: none, Outside: []string{"a3", "a4"},
 			}},
 		},
-		"one whose leader has not reported for long, and a cloud that counts no nodes": {
+		"one whose leader has not reported for long, and one that has": {
 			Objects{
-				Pools: []v1beta2.NodePool{counted("a", 1, 0, "a1")}, Nodes: []corev1.Node{aNode("b1", "b", corev1.ConditionTrue)},
+				Pools: []v1beta2.NodePool{counted("a", 1, 0, "a1"), counted("b", 1, 0, "b1")},
 				Leases: map[string]coordinationv1.Lease{
 					"a1": aLease("a1", 0, true), "yurt-coordinator-a": seeing("", aLease("a1", time.Hour, false)),
 					"b1": aLease("b1", 0, false), "yurt-coordinator-b": aLease("b1", 0, false),

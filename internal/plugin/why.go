@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -268,7 +269,7 @@ func taintSays(t corev1.Taint) string {
 	return ""
 }
 
-// history returns what the Events say, oldest first.
+// history returns what the Events say, oldest first, and before that what has no time.
 func history(events []corev1.Event) []Item {
 	items := make([]Item, 0, len(events))
 	for i := range events {
@@ -280,12 +281,7 @@ func history(events []corev1.Event) []Item {
 		items = append(items, item)
 	}
 	slices.SortStableFunc(items, func(a, b Item) int {
-		switch {
-		case a.Since == nil || b.Since == nil:
-			return 0
-		default:
-			return a.Since.Compare(*b.Since)
-		}
+		return ptr.Deref(a.Since, time.Time{}).Compare(ptr.Deref(b.Since, time.Time{}))
 	})
 	return items
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,25 @@ CloudLinkDown   30s ago   down (3 times)
 `
 	if squeeze(b.String()) != squeeze(want) {
 		t.Errorf("printed\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// TestHistoryIsInOrder, whatever has no time.
+func TestHistoryIsInOrder(t *testing.T) {
+	var events []corev1.Event
+	for _, hour := range []int{3, 0, 1, 0, 2} {
+		e := corev1.Event{Reason: strconv.Itoa(hour)}
+		if hour > 0 {
+			e.LastTimestamp = metav1.NewTime(noon.Add(time.Duration(hour) * time.Hour))
+		}
+		events = append(events, e)
+	}
+	var order string
+	for _, item := range history(events) {
+		order += item.What
+	}
+	if want := "00123"; order != want {
+		t.Errorf("the order is %s, want %s", order, want)
 	}
 }
 

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -238,16 +237,6 @@ func (c *Config) Proxy() upstream.WaySettings {
 // Proof returns how kubelet and the hub verify each other.
 func (c *Config) Proof() front.ProofConfig {
 	return front.ProofConfig{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
-}
-
-// KeepProof creates the files by which kubelet finds the hub and authenticates to it, if they are missing. So kubelet may start
-// before the hub does.
-func (c *Config) KeepProof(ctx context.Context) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	_, err := front.KeepProof(ctx, c.Proof())
-	return err
 }
 
 // Certificates returns how the hub gets its certificate by itself.

@@ -3,9 +3,6 @@ package config
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"reflect"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -53,53 +50,4 @@ func letters(name string) string {
 		return "verbosity"
 	}
 	return strings.ToLower(strings.ReplaceAll(name, "-", ""))
-}
-
-// fieldOf returns the names of a YurtHubConfiguration's fields by their letters.
-func fieldOf() map[string]string {
-	fields := map[string]string{}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.YurtHubConfiguration]()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && !f.Anonymous {
-			fields[letters(name)] = name
-		}
-	}
-	return fields
-}
-
-// Configuration returns what fs was given, on the command line and in a file, as a YurtHubConfiguration in YAML.
-func Configuration(fs *pflag.FlagSet) ([]byte, error) {
-	fields := fieldOf()
-	given := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind}
-	var failed error
-	fs.Visit(func(f *pflag.Flag) {
-		field := fields[letters(f.Name)]
-		if field == "" { // --config, and what is for tests
-			return
-		}
-		var value any = f.Value.String()
-		var err error
-		switch f.Value.Type() {
-		case "bool":
-			value, err = strconv.ParseBool(f.Value.String())
-		case "int", "Level":
-			value, err = strconv.Atoi(f.Value.String())
-		case "stringSlice":
-			value, err = fs.GetStringSlice(f.Name)
-		}
-		if err != nil {
-			failed = fmt.Errorf("--%s: %w", f.Name, err)
-		}
-		given[field] = value
-	})
-	if failed != nil {
-		return nil, failed
-	}
-	content, err := yaml.Marshal(given)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := v1alpha1.Decode(content); err != nil {
-		return nil, err
-	}
-	return content, nil
 }

@@ -28,7 +28,7 @@ import (
 func kept(t testing.TB, port int) (p *Proof, token string, client *http.Client) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "pki")
-	p, err := KeepProof(t.Context(), ProofConfig{Dir: dir, Node: "n1", Address: net.IPv4(127, 0, 0, 1), Port: port})
+	p, err := KeepProof(ProofConfig{Dir: dir, Node: "n1", Address: net.IPv4(127, 0, 0, 1), Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,6 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/run"
 )
 
 // Names of the files.
@@ -36,13 +35,8 @@ const (
 	fileLock        = "local.lock"
 )
 
-const (
-	// tokenBytes is how much of a token is random.
-	tokenBytes = 32
-	// lockPause and lockTries bound the wait for another process that is making the files, which takes milliseconds.
-	lockPause = 50 * time.Millisecond
-	lockTries = 100
-)
+// tokenBytes is how much of a token is random.
+const tokenBytes = 32
 
 // The certificate is valid at any time that a clock can show.
 var (
@@ -99,9 +93,9 @@ func (p *Proof) Asks(
 }
 
 // KeepProof returns the proof in the directory. It creates files that are missing, damaged, or for another address.
-func KeepProof(ctx context.Context, cfg ProofConfig) (*Proof, error) {
+func KeepProof(cfg ProofConfig) (*Proof, error) {
 	dir := &identity.KeyDir{Path: cfg.Dir}
-	unlock, err := lock(ctx, dir)
+	unlock, err := dir.Lock(fileLock)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's proof: %w", err)
 	}
@@ -115,18 +109,6 @@ func KeepProof(ctx context.Context, cfg ProofConfig) (*Proof, error) {
 		return nil, fmt.Errorf("kubelet's token: %w", err)
 	}
 	return &Proof{pair, token, hosts(cfg.Address, cfg.Port)}, nil
-}
-
-func lock(ctx context.Context, dir *identity.KeyDir) (unlock func(), err error) {
-	for range lockTries {
-		if unlock, err = dir.Lock(fileLock); !errors.Is(err, identity.ErrLocked) {
-			break
-		}
-		if run.Pause(ctx, lockPause) != nil {
-			break
-		}
-	}
-	return unlock, err
 }
 
 // keepPair returns the certificate with its key. It also keeps FileCertificate, which has the certificate alone, equal to it.

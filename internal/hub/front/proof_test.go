@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -11,13 +12,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/hub/identity"
 )
 
 var loopback = net.IPv4(127, 0, 0, 1)
 
 func keep(t testing.TB, dir string, address net.IP) *Proof {
 	t.Helper()
-	p, err := KeepProof(t.Context(), ProofConfig{Dir: dir, Node: "n1", Address: address, Port: 10261})
+	p, err := KeepProof(ProofConfig{Dir: dir, Node: "n1", Address: address, Port: 10261})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,25 +94,16 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestKeepTogether: two processes that start at the same time have the same.
-func TestKeepTogether(t *testing.T) {
+// TestKeepAlone: while another process makes the files, nothing is made.
+func TestKeepAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	made := make(chan *Proof, 8)
-	for range cap(made) {
-		go func() {
-			p, err := KeepProof(t.Context(), ProofConfig{Dir: dir, Address: loopback, Port: 1})
-			if err != nil {
-				t.Error(err)
-			}
-			made <- p
-		}()
+	unlock, err := (&identity.KeyDir{Path: dir}).Lock(fileLock)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first := <-made
-	for range cap(made) - 1 {
-		if p := <-made; p == nil || first == nil || string(p.token) != string(first.token) ||
-			!p.pair.Leaf.Equal(first.pair.Leaf) {
-			t.Fatal("two have made their own")
-		}
+	defer unlock()
+	if _, err := KeepProof(ProofConfig{Dir: dir, Address: loopback}); !errors.Is(err, identity.ErrLocked) {
+		t.Errorf("beside another process: %v", err)
 	}
 }
 
@@ -118,7 +112,7 @@ func TestKeepRefuses(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, err := KeepProof(t.Context(), ProofConfig{Dir: dir, Address: loopback})
+	_, err := KeepProof(ProofConfig{Dir: dir, Address: loopback})
 	if err == nil || !strings.Contains(err.Error(), "0700") {
 		t.Errorf("in a directory that others may write to: %v", err)
 	}

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"encoding/pem"
 	"fmt"
 	"maps"
@@ -92,7 +93,8 @@ func (j *joiner) agentsReady() bool {
 	return false
 }
 
-// podsAt is the hub's address for Pods, from its settings and its notes; the zero value if they have none.
+// podsAt is the hub's address for Pods, from its settings and its notes; the zero value if they have none. Whether Pods are told
+// that address is another matter: a PoolSettings can say so, too.
 func (h *hand) podsAt() netip.AddrPort {
 	settings, _ := h.content(fileConfig)
 	value := func(name string) string {
@@ -103,16 +105,13 @@ func (h *hand) podsAt() netip.AddrPort {
 		}
 		return ""
 	}
-	if value(settingMaster) != "true" {
-		return netip.AddrPort{}
-	}
 	address := value(settingBind)
 	if address == ofNode {
 		noted, _ := h.content(fileAddress)
 		address = strings.TrimSpace(noted)
 	}
 	ip, err := netip.ParseAddr(address)
-	port, errPort := strconv.ParseUint(or(value(settingSecurePort), "10268"), 10, 16)
+	port, errPort := strconv.ParseUint(cmp.Or(value(settingSecurePort), "10268"), 10, 16)
 	if err != nil || errPort != nil {
 		return netip.AddrPort{}
 	}

@@ -146,12 +146,29 @@ func TestResetWithoutTheCloud(t *testing.T) {
 	})
 }
 
+// TestResetWhereThePoolHasTurnedThem: a PoolSettings has told Pods the hub's address, and the node's own settings do not.
+func TestResetWhereThePoolHasTurnedThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := withAgents(t)
+		m.works("join", "--start", "--nodepool-name=p1", "--agents=false", "--set=secure-bind-address=node")
+		if ended := m.ended(); len(ended) != 0 {
+			t.Errorf("join --agents=false has ended %q", ended)
+		}
+		m.programs[0].Told, m.programs[3].Told = atHub, atHub
+		r := m.works("reset", "--start")
+		if got := m.ended(); !slices.Equal(got, []string{"11"}) || m.programs[0].Told != cloudService ||
+			!strings.Contains(r.out, "restart them if they use the API: web/shop-1\n") {
+			t.Errorf("reset has ended %q, and says:\n%s", got, r.out)
+		}
+	})
+}
+
 func TestPodsAt(t *testing.T) {
 	for settings, want := range map[string]string{
 		"masterservice: \"true\"\nsecure-bind-address: \"node\"\n":                                "10.0.0.7:10268",
 		"masterservice: \"true\"\nsecure-bind-address: \"fd00::1\"\nsecure-port: \"10000\"\n":     "[fd00::1]:10000",
-		"masterservice: \"false\"\nsecure-bind-address: \"node\"\n":                               "",
-		"secure-bind-address: \"node\"\n":                                                         "",
+		"masterservice: \"false\"\nsecure-bind-address: \"node\"\n":                               "10.0.0.7:10268",
+		"secure-bind-address: \"node\"\n":                                                         "10.0.0.7:10268",
 		"masterservice: \"true\"\n":                                                               "",
 		"masterservice: \"true\"\nsecure-bind-address: \"node\"\nsecure-port: \"not a number\"\n": "",
 	} {

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -31,7 +32,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p := &plan{}
 	var err error
 	if c.starts() && !f.systemd {
-		return nil, f.otherwise(errNoSystemd)
+		return nil, otherwise(errNoSystemd)
 	}
 	if p.wait, err = c.wait(); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if p.node, err = nodeName(c, f); err != nil {
 		return nil, err
 	}
-	address := "https://" + net.JoinHostPort("127.0.0.1", or(others["port"], "10261"))
+	address := "https://" + net.JoinHostPort("127.0.0.1", cmp.Or(others["port"], "10261"))
 	servers, err := access(c, f, address)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p.noAgents = why
 	p.settings = settings(c, f, p.node, servers, serving, agents, out)
 	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
-	p.dropin = dropin(c)
+	p.dropin = dropinText
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
 	p.upgrades = decideUpgrades(c, f)
 	return p, nil
@@ -83,11 +84,12 @@ func decide(c *Config, f *facts) (*plan, error) {
 var errNoSystemd = errors.New("systemd does not run here, and kubelet is started by something else: see docs/install-node.md " +
 	"for the settings")
 
-func or(value, otherwise string) string {
-	if value != "" {
-		return value
-	}
-	return otherwise
+// pageCompatibility is the page that says what works where, and why it works on some distributions only.
+const pageCompatibility = "docs/compatibility.md"
+
+// otherwise adds to an error about how kubelet is started where to read on.
+func otherwise(err error) error {
+	return fmt.Errorf("%w (what works where: %s)", err, pageCompatibility)
 }
 
 // unseen are directories that the unit hides from the service.
@@ -128,9 +130,9 @@ func kubeletIsKubeadms(_ *Config, f *facts) error {
 	}
 	switch {
 	case !found:
-		return f.otherwise(errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do"))
+		return otherwise(errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do"))
 	case !how:
-		return f.otherwise(errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see " +
+		return otherwise(errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see " +
 			"docs/install-node.md for the settings"))
 	}
 	return nil
@@ -146,7 +148,7 @@ func kubeletIsFree(_ *Config, f *facts) error {
 		}
 	}
 	if !f.has(fileKubeletConfig) {
-		return f.otherwise(fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig))
+		return otherwise(fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig))
 	}
 	return nil
 }
@@ -184,7 +186,7 @@ func nodeName(c *Config, f *facts) (string, error) {
 	case !c.starts():
 		return "", errors.New("--root needs --node-name: the name of this machine is not the image's")
 	}
-	return or(told, strings.ToLower(f.host)), nil
+	return cmp.Or(told, strings.ToLower(f.host)), nil
 }
 
 var serverLine = regexp.MustCompile(`(?m)^ *server: *"?([^" \n]*)"? *$`)
@@ -270,19 +272,17 @@ contexts: [{name: yurthub, context: {cluster: yurthub, user: kubelet}}]
 users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
 `
 
-// dropin returns a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the
-// token in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. The drop-in also
-// makes the files that the kubeconfig names before kubelet starts, because on a new node the hub may not have made them yet.
-func dropin(c *Config) string {
-	return mark + `
+// dropinText is a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the token
+// in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. The files that the kubeconfig
+// names are there when kubelet starts: a hub that is ready has made them.
+const dropinText = mark + `
 [Unit]
 Wants=yurthub.service
 After=yurthub.service
 
 [Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=` + fileKubeconfig + ` --rotate-certificates=false"
-ExecStartPre=-` + c.Binary + ` proof --config=` + fileConfig + "\n"
-}
+`
 
 // settingServing is where yurthub finds the certificate that kubelet serves with.
 const settingServing = "kubelet-serving-certificate"
@@ -313,7 +313,7 @@ func servingCertificate(f *facts) string {
 		dir = filepath.Clean(found[1])
 	}
 	if say(bootstrapFlag) != nil {
-		return or(dir, dirKubeletPKI) + "/kubelet-server-current.pem"
+		return cmp.Or(dir, dirKubeletPKI) + "/kubelet-server-current.pem"
 	}
 	return dir
 }

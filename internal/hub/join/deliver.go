@@ -100,15 +100,10 @@ func bring(from, to string) error {
 		return fmt.Errorf("what is to be delivered: %w", err)
 	}
 	defer f.Close()
-	if err := remove(to); err != nil {
-		return err
-	}
-	t, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := create(to, 0o600, func(t io.Writer) error { _, err := io.Copy(t, f); return err }); err != nil {
 		return fmt.Errorf("deliver to the node: %w", err)
 	}
-	_, err = io.Copy(t, f)
-	return errors.Join(err, t.Sync(), t.Close())
+	return nil
 }
 
 // answer waits for the node's word on this request.

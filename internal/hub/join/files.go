@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -18,7 +19,8 @@ func remove(path string) error {
 	return nil
 }
 
-func writeFile(path string, content []byte, mode fs.FileMode) error {
+// create makes a file anew, with what fill writes.
+func create(path string, mode fs.FileMode, fill func(io.Writer) error) error {
 	if err := remove(path); err != nil {
 		return err
 	}
@@ -26,8 +28,23 @@ func writeFile(path string, content []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	return errors.Join(fill(f), f.Chmod(mode), f.Sync(), f.Close())
+}
+
+func writeFile(path string, content []byte, mode fs.FileMode) error {
+	return create(path, mode, func(to io.Writer) error {
+		_, err := to.Write(content)
+		return err
+	})
+}
+
+// linkOver makes to, in one step, the same file as from. between is a name beside to.
+func linkOver(from, to, between string) error {
+	if err := errors.Join(remove(between), os.Link(from, between)); err != nil {
+		return err
+	}
+	// A rename onto another name of the same file does nothing.
+	return errors.Join(os.Rename(between, to), remove(between), syncDir(filepath.Dir(to)))
 }
 
 func syncDir(path string) error {

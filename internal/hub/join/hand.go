@@ -72,12 +72,7 @@ func (h *hand) act(what string, do func() error) {
 // remove removes a file, if it is there.
 func (h *hand) remove(paths ...string) {
 	for _, path := range paths {
-		h.act("rm -f "+h.root+path, func() error {
-			if err := os.Remove(h.root + path); !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			return nil
-		})
+		h.act("rm -f "+h.root+path, func() error { return remove(h.root + path) })
 	}
 }
 
@@ -148,23 +143,17 @@ func (h *hand) ours(path string) bool {
 // half is the name of a file while it is made.
 func half(path string) string { return filepath.Dir(path) + "/." + filepath.Base(path) + ".new" }
 
-// write makes a file in one step.
+// write makes a file in one step. What could not be written as a whole never comes to its place.
 func (h *hand) write(path, content string, mode fs.FileMode) {
-	h.act("begin "+h.root+path, func() error { return h.writeHalf(path, content, mode) })
-	h.rename(half(path), path)
-}
-
-func (h *hand) writeHalf(path, content string, mode fs.FileMode) error {
-	name := h.root + half(path)
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	whole := false
+	h.act("begin "+h.root+path, func() error {
+		err := writeFile(h.root+half(path), []byte(content), mode)
+		whole = err == nil
 		return err
+	})
+	if whole {
+		h.rename(half(path), path)
 	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(content)
-	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 // put makes a file, unless it is as it should be, and notes what is to be done because of that, if anything.
@@ -183,10 +172,13 @@ func (h *hand) put(path, content string, mode fs.FileMode, todo string) {
 	h.write(path, content, mode)
 }
 
-// keepFormer keeps a copy of a working hub's file until the changed one works.
+// restored are the files that a change that does not work is taken back from.
+var restored = []string{fileProxy, fileConfig, fileKubeconfig, fileUnit, fileDropin}
+
+// keepFormer keeps a copy of a working hub's file until the changed one works, if it is among restored.
 func (h *hand) keepFormer(path string) {
 	former := dirFormer + "/" + filepath.Base(path)
-	if h.where.DryRun || !h.noted(noteJoined) || h.there(former) || h.there(former+".none") {
+	if !slices.Contains(restored, path) || h.where.DryRun || !h.noted(noteJoined) || h.there(former) || h.there(former+".none") {
 		return
 	}
 	if !h.there(dirFormer) {
@@ -201,13 +193,14 @@ func (h *hand) keepFormer(path string) {
 
 // copy makes a file of ours the same as another, in one step.
 func (h *hand) copy(from, to string) {
-	content, _ := h.content(from)
 	info, err := os.Stat(h.root + from)
 	if err != nil {
 		h.fail(err)
 		return
 	}
-	h.write(to, content, info.Mode().Perm())
+	if content, there := h.content(from); there {
+		h.write(to, content, info.Mode().Perm())
+	}
 }
 
 func (h *hand) touch(path string) {

@@ -246,7 +246,7 @@ func (j *joiner) undo() error {
 // goBack restores the files of a hub that has worked.
 func (j *joiner) goBack() {
 	const kubeconfig, dropin = dirFormer + "/kubelet.conf", dirFormer + "/" + nameDropin
-	for _, path := range []string{fileProxy, fileConfig, fileKubeconfig, fileUnit, fileDropin} {
+	for _, path := range restored {
 		former := dirFormer + "/" + filepath.Base(path)
 		if j.there(former + ".none") {
 			j.remove(path)
@@ -255,12 +255,15 @@ func (j *joiner) goBack() {
 			j.copy(former, path)
 		}
 	}
+	whole := j.err == nil
 	j.control("daemon-reload")
 	j.control("restart", "yurthub.service")
 	if j.there(kubeconfig) || j.there(dropin) {
 		j.control("restart", "kubelet.service")
 	}
-	j.removeAll(dirFormer)
+	if whole { // otherwise they are the only copies
+		j.removeAll(dirFormer)
+	}
 	j.forget(noteRestartHub)
 	j.forget(noteRestartKubelet)
 }

@@ -162,11 +162,8 @@ func kubeletProvesItself(t *testing.T, m *machine) {
 		t.Errorf("kubelet is told %+v, %+v", cluster, user)
 	}
 	dropin := m.files()["/etc/systemd/system/kubelet.service.d/20-yurthub.conf"]
-	for _, want := range []string{
-		" --rotate-certificates=false\"\n",
-		"\nExecStartPre=-/usr/local/bin/yurthub proof --config=/etc/yurthub/config.yaml\n",
-	} {
-		if !strings.Contains(dropin+"\n", want) {
+	for _, want := range []string{"\nAfter=yurthub.service\n", " --rotate-certificates=false\"\n"} {
+		if !strings.Contains(dropin, want) {
 			t.Errorf("kubelet's drop-in has no %q:\n%s", want, dropin)
 		}
 	}
@@ -337,6 +334,40 @@ func TestChangeRolledBack(t *testing.T) {
 	}
 }
 
+// TestGoingBackEmptiesNothing: a former file that can't be read leaves the changed one, and is not removed.
+func TestGoingBackEmptiesNothing(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start")
+	m.unwell("running")
+	former := strings.Repeat("# too large to be read\n", maxRead/20)
+	m.during = func(step string) {
+		if strings.HasSuffix(step, "restart yurthub.service") {
+			m.write(dirFormer+"/config.yaml", former)
+		}
+	}
+	r := m.run("join", 0, "--start", "--wait=0", "--set=port=10300")
+	if !r.failed || !strings.Contains(r.out, "not everything could be undone") {
+		t.Errorf("join says:\n%s", r.out)
+	}
+	now := m.files()
+	if !strings.Contains(now[fileConfig], "port: \"10300\"") || !strings.HasSuffix(now[dirFormer+"/config.yaml"], former) {
+		t.Errorf("the settings are now %.200q; of the former ones there are %d bytes", now[fileConfig],
+			len(now[dirFormer+"/config.yaml"]))
+	}
+}
+
+// TestWholeOrNothing: what could not be written does not take a file's place, not even on the way back.
+func TestWholeOrNothing(t *testing.T) {
+	m := newMachine(t)
+	m.write("etc/.x.new/in-the-way", "")
+	h := newHand(t.Context(), Where{Root: m.root}, m, io.Discard)
+	h.anyway = true
+	h.write("/etc/x", "content", 0o600)
+	if h.err == nil || m.there("etc/x") {
+		t.Errorf("it was written: %v", h.err)
+	}
+}
+
 func TestChange(t *testing.T) {
 	m := newMachine(t)
 	m.works("join", "--start")
@@ -444,6 +475,26 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("systemd was told %q", told)
 			}
 		})
+	}
+}
+
+// TestOtherKubelets: where something else starts kubelet, the refusal names the page that says what works where.
+func TestOtherKubelets(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("../../..", pageCompatibility))
+	if err != nil || !strings.Contains(string(text), "\n## Distributions\n") {
+		t.Fatalf("the page has no section on distributions: %v", err)
+	}
+	for name, prepare := range map[string]func(*machine){
+		"no systemd":              func(m *machine) { m.remove("run") },
+		"no unit":                 func(m *machine) { m.remove("usr/lib/systemd/system") },
+		"a unit unlike kubeadm's": func(m *machine) { m.remove("usr/lib/systemd/system/kubelet.service.d") },
+		"no settings":             func(m *machine) { m.remove("var/lib/kubelet/config.yaml") },
+	} {
+		m := newMachine(t)
+		prepare(m)
+		if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "what works where: "+pageCompatibility) {
+			t.Errorf("%s: failed %v, and says:\n%s", name, r.failed, r.out)
+		}
 	}
 }
 

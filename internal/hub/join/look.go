@@ -55,8 +55,6 @@ type facts struct {
 	binary string
 	host   string
 	joined bool
-	// distribution is nil if it is none that is known.
-	distribution *distribution
 }
 
 func (f *facts) has(path string) bool { _, ok := f.files[path]; return ok }
@@ -101,7 +99,6 @@ func readFacts(c *Config, system System) (*facts, error) {
 	if f.host, err = os.Hostname(); err != nil {
 		return nil, err
 	}
-	f.findDistribution(root)
 	return f, f.findBinary(root, c.Binary)
 }
 

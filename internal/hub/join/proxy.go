@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -40,9 +41,9 @@ func way(c *Config, f *facts) (outside, error) {
 		}
 		return ""
 	}
-	out.serverName = or(c.ServerName, told(serverNameLine))
+	out.serverName = cmp.Or(c.ServerName, told(serverNameLine))
 	kubelets := kubeletEnvironment(f)
-	inEnvironment := or(kubelets["HTTPS_PROXY"], kubelets["https_proxy"])
+	inEnvironment := cmp.Or(kubelets["HTTPS_PROXY"], kubelets["https_proxy"])
 	switch {
 	case c.ProxyURL == noProxy:
 	case c.ProxyURL != "" && c.proxy != "":
@@ -56,7 +57,7 @@ func way(c *Config, f *facts) (outside, error) {
 		out.proxy = told(proxyURLLine)
 	case inEnvironment != "":
 		// As the environment is read: never to the machine itself.
-		out.proxy, out.except = inEnvironment, or(kubelets["NO_PROXY"], or(kubelets["no_proxy"], "localhost,127.0.0.1"))
+		out.proxy, out.except = inEnvironment, cmp.Or(kubelets["NO_PROXY"], cmp.Or(kubelets["no_proxy"], "localhost,127.0.0.1"))
 	default:
 		out.proxy = strings.TrimSpace(f.files[fileProxy])
 		if out.proxy != "" {

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,9 +10,6 @@ import (
 
 	"yurtcoordinator/internal/signed"
 )
-
-// programName is what a release calls the hub.
-const programName = "yurthub"
 
 // readReleaseList reads the file of --release-list, and the signature beside it.
 func (c *Config) readReleaseList() error {
@@ -36,15 +34,11 @@ func heldToRelease(c *Config, f *facts) error {
 	if c.ReleaseList == "" {
 		return nil
 	}
-	text := or(c.releaseKey, f.files[FileKeys])
+	text := cmp.Or(c.releaseKey, f.files[FileKeys])
 	if text == "" {
 		return errors.New("--release-list needs --release-key: whose signature is to count?")
 	}
-	keys, err := signed.ParseKeys([]byte(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", FileKeys, err)
-	}
-	sums, err := keys.Open([]byte(c.list), []byte(c.listSignature))
+	sums, err := opened([]byte(text), []byte(c.list), []byte(c.listSignature))
 	if err != nil {
 		return fmt.Errorf("--release-list: %w", err)
 	}
@@ -62,10 +56,10 @@ func programIsReleased(c *Config, f *facts, sums signed.Sums) error {
 	}
 	defer file.Close()
 	_, err = sums.Name(file, func(name string) bool {
-		if _, ok := signed.ProgramVersion(name, programName, runtime.GOOS+"/"+runtime.GOARCH); ok {
+		if _, ok := signed.ProgramVersion(name, nameProgram, runtime.GOOS+"/"+runtime.GOARCH); ok {
 			return true
 		}
-		return !c.starts() && strings.HasPrefix(name, programName+"-v")
+		return !c.starts() && strings.HasPrefix(name, nameProgram+"-v")
 	})
 	return err
 }

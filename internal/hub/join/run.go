@@ -271,20 +271,14 @@ func (u *upgrader) delivered(to io.Writer) (sum [sha256.Size]byte, err error) {
 // copyProgram copies the delivered program, whose sum is known, beside the present one. It fails if the copy has another sum,
 // because others can still write to the inbox.
 func (u *upgrader) copyProgram(sum [sha256.Size]byte) error {
-	next := half(u.binary())
 	return u.act("take what was delivered", func() error {
-		if err := remove(next); err != nil {
+		return create(half(u.binary()), 0o600, func(to io.Writer) error {
+			has, err := u.delivered(to)
+			if err == nil && has != sum {
+				err = errors.New("it has changed since its sum was taken")
+			}
 			return err
-		}
-		to, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		has, err := u.delivered(to)
-		if err == nil && has != sum {
-			err = errors.New("it has changed since its sum was taken")
-		}
-		return errors.Join(err, to.Sync(), to.Close())
+		})
 	})
 }
 
@@ -496,16 +490,7 @@ func (u *upgrader) link(from, to string) error {
 	if from == u.binary() {
 		between = to + ".new" // the other one is the new program's
 	}
-	return u.act("make "+to+" what "+from+" is", func() error {
-		if err := remove(between); err != nil {
-			return err
-		}
-		if err := os.Link(from, between); err != nil {
-			return err
-		}
-		// A rename onto another name of the same file does nothing.
-		return errors.Join(os.Rename(between, to), remove(between), syncDir(filepath.Dir(to)))
-	})
+	return u.act("make "+to+" what "+from+" is", func() error { return linkOver(from, to, between) })
 }
 
 // write makes a file in one step.

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ type upgrades struct{ key, service, path, binary string }
 
 // decideUpgrades returns what is needed; nil if no key of releases was given, now or before.
 func decideUpgrades(c *Config, f *facts) *upgrades {
-	key := or(c.releaseKey, f.files[FileKeys])
+	key := cmp.Or(c.releaseKey, f.files[FileKeys])
 	if key == "" {
 		return nil
 	}
@@ -55,7 +56,7 @@ func (j *joiner) prepareUpgrades() {
 	if u == nil {
 		return
 	}
-	j.make(FileKeys, u.key)
+	j.put(FileKeys, u.key, 0o644, noteUpgrades)
 	j.ensureDir(Dir, 0o700)
 	j.ensureDir(DirOutbox, 0o755)
 	j.ensureDir(DirInbox, 0o700)
@@ -65,15 +66,10 @@ func (j *joiner) prepareUpgrades() {
 		}
 		return os.Chown(j.root+DirInbox, edge.UpgradeUser, edge.UpgradeUser)
 	})
-	j.make(dirSystem+nameUpgrade, u.service) // first, since it says where the program is kept
-	settled := FileSettled(u.binary)
-	j.remove(settled + ".new")
-	j.act("ln "+j.root+u.binary+" "+j.root+settled+".new", func() error {
-		return os.Link(j.root+u.binary, j.root+settled+".new")
-	})
-	j.rename(settled+".new", settled)
-	j.remove(settled + ".new") // a rename to another name of the same file does nothing
-	j.make(dirSystem+nameUpgradePath, u.path)
+	j.put(dirSystem+nameUpgrade, u.service, 0o644, noteUpgrades) // first, since it says where the program is kept
+	binary, settled := j.root+u.binary, j.root+FileSettled(u.binary)
+	j.act("ln "+binary+" "+settled, func() error { return linkOver(binary, settled, settled+".new") })
+	j.put(dirSystem+nameUpgradePath, u.path, 0o644, noteUpgrades)
 	j.ensureDir(filepath.Dir(dirWants), 0o755)
 	for _, name := range []string{nameUpgrade, nameUpgradePath} {
 		if !j.there(dirWants + name) {
@@ -87,19 +83,6 @@ func (j *joiner) prepareUpgrades() {
 		j.control("restart", nameUpgradePath)
 		j.forget(noteUpgrades)
 	}
-}
-
-// make makes a file of the upgrade's, unless it is as it should be, and notes that systemd is to be told.
-func (j *joiner) make(path, content string) {
-	if now, there := j.content(path); there && now == content {
-		return
-	}
-	if j.where.DryRun {
-		j.say("would: write %s", j.root+path)
-		return
-	}
-	j.note(noteUpgrades)
-	j.write(path, content, 0o644)
 }
 
 // noUpgrades takes away what upgrades the hub. What is under way then ends with the program that is there.

@@ -30,7 +30,7 @@ var kubeadmScenarios = []kit.Scenario{
 	{
 		Name: "kubeadm-node", Tier: kit.Field, Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
 		Pages: []kit.Reading{
-			nodeJoinPage, nodeCheckPage, troublePage, identityPage, settingsPage, nodeResetPage, tokenJoinPage,
+			nodeJoinPage, nodeCheckPage, troublePage, identityPage, nodeResetPage, tokenJoinPage,
 			byHandPage, sealedPage,
 		},
 		Doc: "A machine with an empty disk becomes a node by `kubeadm join`, gets a hub by `yurthub join`, is " +
@@ -254,7 +254,6 @@ var (
 	identityPage = kit.Reading{
 		Page: "docs/identity.md", Only: []string{"curl"}, Notes: []kit.Note{{Prints: `"client": \{\s+"notBefore"`}},
 	}
-	settingsPage  = kit.Reading{Page: "docs/settings.md", Only: []string{"yurthub settings"}}
 	nodeResetPage = kit.Reading{Page: "docs/install-node.md", Only: []string{"yurthub reset"}}
 )
 
@@ -339,10 +338,6 @@ func kubeadmNode(t *kit.T) {
 	r.ReadBy(nodeCheckPage, n.typed)
 	r.ReadBy(troublePage, n.typed)
 	r.ReadBy(identityPage, n.typed)
-	r.ReadBy(settingsPage, n.typed)
-	if said := n.mustSh("cat " + n.dir + "/config.yaml"); !strings.Contains(said, "nodepoolName: p1\n") {
-		t.Fail("yurthub settings prints %s", said)
-	}
 	t.Pool.Settled(60 * time.Second)
 	n.onSite("with the cloud connected")
 	n.verifiable()
