@@ -3,7 +3,6 @@ package ops
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -128,7 +127,7 @@ type calm struct {
 func calmSince(t *kit.T) *calm {
 	c := &calm{t: t, listed: map[string]bool{}, downs: map[string]float64{}, failing: map[string]float64{}}
 	for _, l := range lists(t) {
-		c.listed[selection(t, l)] = true
+		c.listed[kit.Selection(l)] = true
 	}
 	for _, node := range t.Pool.Nodes() {
 		c.downs[node], c.failing[node] = t.Node(node).LinkDowns(), failings(t, node)
@@ -162,7 +161,7 @@ func (c *calm) holds() {
 	}
 	t.NeverNotReady(c.since, t.Pool.Nodes()...)
 	for _, l := range lists(t) {
-		if of := selection(t, l); l.At.After(c.since) && c.listed[of] {
+		if of := kit.Selection(l); l.At.After(c.since) && c.listed[of] {
 			t.Fail("%s was listed again, %v after: %+v", of, l.At.Sub(c.since), l)
 		}
 	}
@@ -174,14 +173,6 @@ func lists(t *kit.T) (all []lab.FullRead) {
 		all = append(all, t.Pool.ListsOverWAN(resource)...)
 	}
 	return all
-}
-
-// selection names what a list selects, and for whom.
-func selection(t *kit.T, l lab.FullRead) string {
-	at, err := url.Parse(l.URI)
-	t.Must(err)
-	query := at.Query()
-	return fmt.Sprint(l.User, " ", at.Path, " ", query.Get("fieldSelector"), " ", query.Get("labelSelector"))
 }
 
 // auditAll has the cloud audit every request.

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -129,26 +128,9 @@ func shownAsInTheCloud(t *kit.T, site kubernetes.Interface, nodes []string, with
 	})
 }
 
-// knownNode returns a Node with the fields that a coordinator's Kubernetes knows: that of a newer kubelet has more.
-func knownNode(o map[string]any) (map[string]any, error) {
-	all, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	var node corev1.Node
-	if err := json.Unmarshal(all, &node); err != nil {
-		return nil, err
-	}
-	if all, err = json.Marshal(node); err != nil {
-		return nil, err
-	}
-	known := map[string]any{}
-	return known, json.Unmarshal(all, &known)
-}
-
 // sameShown compares the objects of these nodes.
 func sameShown(resource string, nodes []string, cloud, shown map[string]map[string]any) error {
-	of := func(o map[string]any) bool {
+	return kit.SameShown(resource, cloud, shown, func(o map[string]any) bool {
 		meta, _ := o["metadata"].(map[string]any)
 		spec, _ := o["spec"].(map[string]any)
 		switch name, _ := meta["name"].(string); resource {
@@ -164,37 +146,7 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 		default: // what Pods of default use
 			return meta["namespace"] == kit.Namespace && name == "kube-root-ca.crt"
 		}
-	}
-	n := 0
-	for name, o := range cloud {
-		if !of(o) {
-			continue
-		}
-		n++
-		if resource == "nodes" {
-			known, err := knownNode(o)
-			if err != nil {
-				return err
-			}
-			o = known
-		}
-		there, ok := shown[name]
-		if !ok {
-			return fmt.Errorf("%s %s is not shown", resource, name)
-		}
-		if err := kit.Differs(o, there); err != nil {
-			return fmt.Errorf("%s %s is not shown as it is: %w", resource, name, err)
-		}
-	}
-	for name, o := range shown {
-		if _, ok := cloud[name]; !ok {
-			return fmt.Errorf("%s %s is shown, and is gone: %v", resource, name, o["metadata"])
-		}
-	}
-	if n == 0 {
-		return fmt.Errorf("there are no %s to compare", resource)
-	}
-	return nil
+	})
 }
 
 // shownByKubectl compares what kubectl prints, at a moment when the cloud does not change between its two looks at it.

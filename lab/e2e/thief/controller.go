@@ -1,7 +1,6 @@
 package thief
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -291,26 +290,13 @@ func approved(r *certificatesv1.CertificateSigningRequest) *certificatesv1.Certi
 
 // denials returns how often the API server says that our policies about the two accounts have refused something.
 func denials(t *kit.T) map[string]float64 {
-	counts := map[string]float64{
-		"controller-rights.openyurt.io": 0, "controller-workloads.openyurt.io": 0, "controller-nodes.openyurt.io": 0,
-		"controller-upgraders.openyurt.io": 0, "controller-images.openyurt.io": 0, "approver-rights.openyurt.io": 0,
-	}
-	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
-	defer cancel()
-	text, err := t.Cloud.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	t.Must(err)
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "apiserver_validating_admission_policy_check_total{") || !strings.Contains(line, `"deny"`) {
-			continue
-		}
-		for policy := range counts {
-			if strings.Contains(line, `policy="`+policy+`"`) {
-				var value float64
-				_, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &value)
-				t.Must(err)
-				counts[policy] += value
-			}
-		}
+	counts := map[string]float64{}
+	for _, policy := range []string{
+		"controller-rights", "controller-workloads", "controller-nodes", "controller-upgraders", "controller-images",
+		"approver-rights",
+	} {
+		counts[policy] = t.Cloud.Metric("apiserver_validating_admission_policy_check_total",
+			`policy="`+policy+`.openyurt.io"`, `enforcement_action="deny"`)
 	}
 	return counts
 }

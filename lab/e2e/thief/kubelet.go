@@ -65,7 +65,7 @@ func forgedKubelet(t *kit.T) {
 
 	t.Say("a local user holds its port while it is down")
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.KubeletC))
-	thief := prowls(t, node, prowl.Order{Squat: fmt.Sprintf("%s:%d", addressOf(t, node), kubeletsPort)})
+	thief := prowls(t, node, prowl.Order{Squat: fmt.Sprintf("%s:%d", t.Node(node).Address(), kubeletsPort)})
 	for _, args := range [][]string{
 		{"logs", "-n", workspace, "plain-1"}, {"logs", "-n", workspace, "plain-1", "--insecure-skip-tls-verify-backend"},
 		{"exec", "-n", workspace, "plain-1", "--", "echo", "secret words"},
@@ -98,7 +98,7 @@ func forgedKubelet(t *kit.T) {
 // kubelet by the node's name.
 func lendsItsName(t *kit.T, liar, victim string) {
 	t.Say("%s names the address and the certificate of %s", liar, victim)
-	at, leases := addressOf(t, victim), t.Pool.Coordinator(liar).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	at, leases := t.Node(victim).Address(), t.Pool.Coordinator(liar).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	kubectlMust(t, "", "annotate", "node", liar, edge.AnnotationLANAddress+"="+at)
 	t.Eventually(60*time.Second, "the coordinator knows that address", func() error {
 		out, err := kubectl(t, onSite, "", "get", "node", liar, "-o", "jsonpath={.metadata.annotations}")

@@ -45,6 +45,8 @@ const (
 	// floods is how many clients flood a hub without a token, for floodedFor. mostFlooded is how much its line may carry
 	// meanwhile, in bytes: its own heartbeats, those that it forwards, and nothing of the stranger's.
 	floods, floodedFor, mostFlooded = 16, 5 * time.Second, 100_000
+	// refusedRequests is how many requests a hub has refused, refusedConnections how many connections a coordinator has.
+	refusedRequests, refusedConnections = "yurthub_refused_requests_total", "yurt_coordinator_refused_connections_total"
 )
 
 func lanStranger(t *kit.T) {
@@ -52,8 +54,10 @@ func lanStranger(t *kit.T) {
 	victim := t.Pool.Follower(leader)
 	host := t.Pool.Follower(leader, victim)
 	at := t.Pool.CoordinatorNode()
-	coordinator := net.JoinHostPort(addressOf(t, at), strconv.Itoa(edge.PortCoordinator))
-	podsAt := func(node string) string { return net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)) }
+	coordinator := net.JoinHostPort(t.Node(at).Address(), strconv.Itoa(edge.PortCoordinator))
+	podsAt := func(node string) string {
+		return net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS))
+	}
 	portsOfOurs(t, at, leader, victim, host)
 
 	t.Say("others who are served: an operator at the coordinator, a Pod at the hub of %s", leader)
@@ -93,7 +97,7 @@ func lanStranger(t *kit.T) {
 	t.Say("the stranger comes, and %s is cut off", victim)
 	crowd := &prowl.Crowd{At: []string{coordinator, podsAt(leader)}, Each: fromEach}
 	for i := range strangersAddresses {
-		address := addressOf(t, host)
+		address := t.Node(host).Address()
 		address = fmt.Sprintf("%s.%d", address[:strings.LastIndex(address, ".")], 200+i)
 		_, err := t.Lab.Output(t.Ctx, host, "ip", "address", "add", address+"/24", "dev", "eth1")
 		t.Must(err)
@@ -102,7 +106,8 @@ func lanStranger(t *kit.T) {
 	thief := prowls(t, host, prowl.Order{Crowd: crowd})
 	cut := t.Cut(victim)
 	t.Node(victim).Delegated(cut)
-	reviews := tokenReviews(t)
+	reviews := func() float64 { return t.Cloud.Metric("apiserver_request_total", `resource="tokenreviews"`) }
+	reviewed := reviews()
 	spoofed(t, host, podsAt(leader))
 	flooded(t, host, podsAt(leader), leader)
 	for end := cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration) + 10*time.Second); time.Now().Before(end); {
@@ -115,7 +120,7 @@ func lanStranger(t *kit.T) {
 			t.Fail("the %s waited for %s", who, took)
 		}
 	}
-	asked := tokenReviews(t) - reviews
+	asked := reviews() - reviewed
 	t.Figure("token_reviews", asked)
 	if asked > mostReviews {
 		t.Fail("the cloud was asked about %v tokens, want %d at most", asked, mostReviews)
@@ -142,7 +147,7 @@ func lanStranger(t *kit.T) {
 // portsOfOurs expects that our programs listen at the ports that docs/install.md names, and at no other.
 func portsOfOurs(t *kit.T, nodes ...string) {
 	for _, node := range nodes {
-		address := addressOf(t, node)
+		address := t.Node(node).Address()
 		named := map[string]bool{}
 		for _, p := range []int{edge.PortHub, edge.PortHubHealth, edge.PortCoordinatorProbes} {
 			named[net.JoinHostPort("127.0.0.1", strconv.Itoa(p))] = true
@@ -188,7 +193,7 @@ func guest(t *kit.T, node string) *rest.Config {
 	hub, err := t.Lab.HubConfig(t.Pool.CoordinatorNode()) // a Pod of another address
 	t.Must(err)
 	return &rest.Config{
-		Host:            "https://" + net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)),
+		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
 		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
 		BearerToken:     token.Status.Token, Dial: hub.Dial, Timeout: 20 * time.Second,
 	}
@@ -312,38 +317,17 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tokenReviews returns how many TokenReviews the cloud has answered.
-func tokenReviews(t *kit.T) (n float64) {
-	text, err := t.Cloud.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
-	t.Must(err)
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="tokenreviews"`) {
-			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
-			t.Must(err)
-			n += value
-		}
-	}
-	return n
-}
-
 // strangerSeen expects that the coordinator and a hub have counted the stranger's attempts. Both logs must name one of his
 // addresses, in few lines.
 func strangerSeen(t *kit.T, hub string, addresses []string) {
-	site := t.Pool.Coordinator(lab.Operator)
-	text, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
-	t.Must(err)
 	for _, why := range []string{"no-certificate", "slow"} {
-		if !counted(string(text), `yurt_coordinator_refused_connections_total{reason="`+why+`"}`) {
+		if t.Pool.Metric(refusedConnections, `reason="`+why+`"`) == 0 {
 			t.Fail("the coordinator does not count who is refused as %s", why)
 		}
 	}
-	atHub, err := t.Node(hub).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
-	t.Must(err)
-	for _, name := range []string{
-		`yurthub_connections_refused_total{reason="slow"}`, `yurthub_refused_requests_total{reason="unknown-token"}`,
-	} {
-		if !counted(atHub, name) {
-			t.Fail("%s is not counted", name)
+	for name, why := range map[string]string{"yurthub_connections_refused_total": "slow", refusedRequests: "unknown-token"} {
+		if t.Node(hub).Metric(name, `reason="`+why+`"`) == 0 {
+			t.Fail("the hub of %s does not count in %s who is refused as %s", hub, name, why)
 		}
 	}
 	for _, l := range []struct{ machine, component, says string }{

@@ -35,7 +35,7 @@ func pageLink(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	at := t.Pool.CoordinatorNode()
 	phone := t.Pool.Follower(at)
-	port := net.JoinHostPort(addressOf(t, at), strconv.Itoa(edge.PortCoordinatorLinks))
+	port := net.JoinHostPort(t.Node(at).Address(), strconv.Itoa(edge.PortCoordinatorLinks))
 	shut(t, phone, port)
 
 	t.Say("an operator's link, on a phone")
@@ -87,7 +87,7 @@ func pageLink(t *kit.T) {
 	refuses("the withdrawn link's cookie", "/ui/", cookie)
 
 	t.Say("after the coordinator's restart")
-	pod, pods := podOf(t), t.Cloud.CoreV1().Pods(edge.NamespaceSystem)
+	pod, pods := t.CoordinatorOf("p1").Name, t.Cloud.CoreV1().Pods(edge.NamespaceSystem)
 	t.Must(pods.Delete(t.Ctx, pod, metav1.DeleteOptions{}))
 	var third edge.NewPageLink
 	t.Eventually(120*time.Second, "the next coordinator makes a link", func() error {
@@ -203,17 +203,4 @@ func shut(t *kit.T, machine, address string) {
 		}
 		return nil
 	})
-}
-
-// podOf returns the Pod of p1's coordinator that stays; empty if there is none.
-func podOf(t *kit.T) string {
-	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx,
-		metav1.ListOptions{LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator})
-	t.Must(err)
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.DeletionTimestamp == nil && strings.HasPrefix(p.Spec.NodeName, "p1-") {
-			return p.Name
-		}
-	}
-	return ""
 }

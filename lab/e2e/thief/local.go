@@ -115,9 +115,9 @@ func wantedOf(node, secret string) []prowl.Request {
 
 // seen expects that the refusals are counted, and that the hub's log names the user.
 func seen(t *kit.T, node string, refusals int) {
-	total := refusedBy(t, node)
-	if total < refusals {
-		t.Fail("%d refusals are counted, want %d", total, refusals)
+	total := t.Node(node).Metric(refusedRequests)
+	if total < float64(refusals) {
+		t.Fail("%v refusals are counted, want %d", total, refusals)
 	}
 	logs, err := t.Lab.Logs()
 	t.Must(err)
@@ -138,7 +138,7 @@ func seen(t *kit.T, node string, refusals int) {
 	if lines == 0 || lines >= refusals {
 		t.Fail("the hub's log names user %d in %d lines, for %d refusals", prowl.Nobody, lines, refusals)
 	}
-	t.Say("counted: %d refusals; the hub's log names user %d, in %d lines", total, prowl.Nobody, lines)
+	t.Say("counted: %v refusals; the hub's log names user %d, in %d lines", total, prowl.Nobody, lines)
 }
 
 // sniffed listens to the loopback interface while kubelet starts, with all requests of a start, and while it renews its Lease.

@@ -111,7 +111,7 @@ func stolenCoordinator(t *kit.T) {
 	} {
 		refused(at, a.method, strings.TrimSuffix(cloud.Host, "/")+a.path)
 	}
-	kubelet := func(node string) string { return "https://" + net.JoinHostPort(addressOf(t, node), "10250") }
+	kubelet := func(node string) string { return "https://" + net.JoinHostPort(t.Node(node).Address(), "10250") }
 	for _, a := range []struct{ method, path string }{
 		{"GET", "/pods"}, {"POST", "/run/shop/plain-2/c?cmd=id"}, {"GET", "/containerLogs/shop/plain-2/c"}, {"GET", "/metrics"},
 		{"GET", "/metrics/resource"}, {"GET", "/configz"}, {"GET", "/healthz"},
@@ -216,16 +216,4 @@ func coordinatorOf(t *kit.T, pool edge.PoolName) string {
 		return err
 	})
 	return server
-}
-
-func addressOf(t *kit.T, node string) string {
-	n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
-	t.Must(err)
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			return a.Address
-		}
-	}
-	t.Fail("%s has no address: %+v", node, n.Status.Addresses)
-	return ""
 }
