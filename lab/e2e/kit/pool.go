@@ -121,9 +121,6 @@ func (pool Pool) SettledAway() string {
 		}
 		return err
 	})
-	carried, err := pool.t.Lab.Traffic(pool.t.Ctx, false)
-	pool.t.Must(err)
-	pool.t.CarriedBefore[coordinatorNode] = carried[coordinatorNode]
 	pool.t.Must(pool.t.Lab.Node(pool.t.Ctx, lab.Start, coordinatorNode, lab.Hub))
 	return pool.Settled(30 * time.Second)
 }
