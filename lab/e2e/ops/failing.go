@@ -1,10 +1,8 @@
 package ops
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -142,16 +140,11 @@ func readsWhileFailing(t *kit.T, node string, pods int) {
 func balance(t *kit.T, machine, host, port string) (end func() int) {
 	o := balancer.Order{Listen: fmt.Sprintf("127.0.0.1:%d", balancerPort)}
 	o.Cert, o.Key = t.Lab.CloudKeys()
-	cmd, in, out := t.StartInside(machine, balancer.Command, o)
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fail("the balancer: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
-	}
+	gone := kit.Play[balancer.Report](t, machine, balancer.Command, o)
 	straight := divert(t, machine, []string{"OUTPUT", "-p", "tcp", "-d", host, "--dport", port})
 	return func() int {
 		straight()
-		var r balancer.Report
-		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait()))
-		return int(r.Refused)
+		return int(gone().Refused)
 	}
 }
 

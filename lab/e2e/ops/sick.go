@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -93,18 +92,11 @@ func sickWebhook(t *kit.T) {
 }
 
 // convert starts the webhook on the cloud's machine. The returned function ends it, and returns how many objects it converted.
-func convert(t *kit.T) (end func() int64) {
+func convert(t *kit.T) func() int64 {
 	o := converter.Order{Listen: fmt.Sprintf("127.0.0.1:%d", converterPort)}
 	o.Cert, o.Key = t.Lab.CloudKeys()
-	cmd, in, out := t.StartInside("cloud", converter.Command, o)
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fail("the webhook: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
-	}
-	return func() int64 {
-		var r converter.Report
-		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait()))
-		return r.Converted
-	}
+	end := kit.Play[converter.Report](t, "cloud", converter.Command, o)
+	return func() int64 { return end().Converted }
 }
 
 // defineWidgets makes a custom resource with these versions, of which the first is stored, and waits until all are served.

@@ -65,7 +65,7 @@ func forgedKubelet(t *kit.T) {
 
 	t.Say("a local user holds its port while it is down")
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.KubeletC))
-	thief := prowls(t, node, prowl.Order{Squat: fmt.Sprintf("%s:%d", t.Node(node).Address(), kubeletsPort)})
+	end := prowls(t, node, prowl.Order{Squat: fmt.Sprintf("%s:%d", t.Node(node).Address(), kubeletsPort)})
 	for _, args := range [][]string{
 		{"logs", "-n", workspace, "plain-1"}, {"logs", "-n", workspace, "plain-1", "--insecure-skip-tls-verify-backend"},
 		{"exec", "-n", workspace, "plain-1", "--", "echo", "secret words"},
@@ -76,7 +76,7 @@ func forgedKubelet(t *kit.T) {
 		}
 		t.Say("refused: kubectl %s: %.300s", strings.Join(args, " "), strings.TrimSpace(out))
 	}
-	report := thief.end()
+	report := end()
 	if report.Connections < 3 || report.Trusted != 0 || len(report.Said) > 0 {
 		t.Fail("%d connections came to it, %d trusted it, and said %q", report.Connections, report.Trusted, report.Said)
 	}

@@ -103,7 +103,7 @@ func lanStranger(t *kit.T) {
 		t.Must(err)
 		crowd.From = append(crowd.From, address)
 	}
-	thief := prowls(t, host, prowl.Order{Crowd: crowd})
+	leave := prowls(t, host, prowl.Order{Crowd: crowd})
 	cut := t.Cut(victim)
 	t.Node(victim).Delegated(cut)
 	reviews := func() float64 { return t.Cloud.Metric("apiserver_request_total", `resource="tokenreviews"`) }
@@ -132,7 +132,7 @@ func lanStranger(t *kit.T) {
 			t.Fail("the %s has grown by %.0f MiB", what, (now-before[what])/(1<<20))
 		}
 	}
-	report := thief.end()
+	report := leave()
 	t.Figure("connections_made", float64(report.Opened))
 	t.Figure("connections_ended", float64(report.Ended))
 	if report.Ended == 0 {
