@@ -279,10 +279,11 @@ func flooded(t *kit.T, machine, address, hub string) {
 	for i := range floods {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/api/v1/pods", nil)
+				method, body := http.MethodGet, io.Reader(http.NoBody)
 				if i%4 == 0 {
-					r, err = http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), io.LimitReader(zeros{}, 20<<20))
+					method, body = http.MethodPost, io.LimitReader(zeros{}, 20<<20)
 				}
+				r, err := http.NewRequestWithContext(ctx, method, "https://"+address+"/api/v1/pods", body)
 				if err != nil {
 					wrong.Add(1)
 					return
