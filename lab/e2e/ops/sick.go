@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,29 +160,11 @@ type agents []agent
 
 // agentsOf starts two agents on a node. One has the node's identity, the other a ServiceAccount's.
 func agentsOf(t *kit.T, node string) (all agents) {
-	const name = "widget-readers"
-	_, err := t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{widgetGroup}, Resources: []string{widgets.Resource}, Verbs: []string{"get", "list", "watch"},
-		}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{
-			{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"},
-			{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: "default"},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	token, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, "default",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Grant("widget-readers", []rbacv1.PolicyRule{kit.Reads(widgetGroup, widgets.Resource)},
+		rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}, kit.Account("default"))
 	byNode, err := t.Lab.HubConfig(node)
 	t.Must(err)
-	byAccount, err := t.Lab.HubConfigAs(node, token.Status.Token)
+	byAccount, err := t.Lab.HubConfigAs(node, t.Token("default"))
 	t.Must(err)
 	for as, access := range map[string]*rest.Config{"the node": byNode, "a ServiceAccount": byAccount} {
 		access.UserAgent = "calico-node/e2e"

@@ -96,19 +96,8 @@ func stolenCache(t *kit.T) {
 
 // deployReaders runs two Pods of a ServiceAccount that may read ConfigMaps.
 func deployReaders(t *kit.T, node string) {
-	meta := metav1.ObjectMeta{Name: account}
-	_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx, &corev1.ServiceAccount{ObjectMeta: meta},
-		metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
-	}}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: account},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.MakeAccount(account)
+	t.Grant(account, []rbacv1.PolicyRule{kit.Reads("", "configmaps")}, kit.Account(account))
 	for _, name := range []string{staying, leaving} {
 		_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -15,9 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
@@ -176,16 +173,7 @@ func portsOfOurs(t *kit.T, nodes ...string) {
 
 // guest returns the access of a Pod at a node's hub. It may read Services.
 func guest(t *kit.T, node string) *rest.Config {
-	const namespace, account = metav1.NamespaceDefault, "default"
-	_, err := t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "guest"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	token, err := t.Cloud.CoreV1().ServiceAccounts(namespace).CreateToken(t.Ctx, account, &authenticationv1.TokenRequest{},
-		metav1.CreateOptions{})
-	t.Must(err)
+	t.Bind("guest", "view", kit.Account("default"))
 	t.Pool.ServesPods()
 	t.Node(node).DeployNeedy() // a node reads only what its Pods mount
 	authorities, err := t.Node(node).PodAuthorities()
@@ -195,7 +183,7 @@ func guest(t *kit.T, node string) *rest.Config {
 	return &rest.Config{
 		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
 		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
-		BearerToken:     token.Status.Token, Dial: hub.Dial, Timeout: 20 * time.Second,
+		BearerToken:     t.Token("default"), Dial: hub.Dial, Timeout: 20 * time.Second,
 	}
 }
 
