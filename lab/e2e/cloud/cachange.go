@@ -229,13 +229,7 @@ type mountedPod struct {
 func (c *caChange) deployPod(node string) {
 	t := c.T
 	t.Bind("mounted", "view", kit.Account("default"))
-	_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{ // it mounts what is read, or the node may not
-		ObjectMeta: metav1.ObjectMeta{Name: "mounted"},
-		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "mounted", Image: kit.WebImage}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod("mounted", nil, nil) // it mounts what is read, or the node may not
 	hub, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	access := &rest.Config{

@@ -130,26 +130,19 @@ func deployDuo(t *kit.T, nodes ...string) *duo {
 // deploy runs a Pod that answers with its name, and waits until it is ready.
 func (d *duo) deploy(name, node string) {
 	script := fmt.Sprintf("mkdir -p /www; echo %s > /www/index.html; exec httpd -f -p %d -h /www", name, duoPort)
-	_, err := d.Cloud.CoreV1().Pods(kit.Namespace).Create(d.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": duoName}},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: "c", Image: kit.WebImage, Command: []string{"sh", "-c", script},
-				Ports:        []corev1.ContainerPort{{ContainerPort: duoPort}},
-				VolumeMounts: []corev1.VolumeMount{{Name: "state", MountPath: "/state"}},
-				ReadinessProbe: &corev1.Probe{
-					PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 5,
-					ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/state/ready"}}},
-				},
-			}},
-			Volumes: []corev1.Volume{{Name: "state", VolumeSource: corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: duoState},
-			}}},
-		},
-	}, metav1.CreateOptions{})
-	d.Must(err)
+	d.Node(node).RunPod(name, []string{"sh", "-c", script}, func(p *corev1.Pod) {
+		p.Labels = map[string]string{"app": duoName}
+		c := &p.Spec.Containers[0]
+		c.Ports = []corev1.ContainerPort{{ContainerPort: duoPort}}
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "state", MountPath: "/state"}}
+		c.ReadinessProbe = &corev1.Probe{
+			PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 5,
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/state/ready"}}},
+		}
+		p.Spec.Volumes = []corev1.Volume{{Name: "state", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: duoState},
+		}}}
+	})
 	d.Eventually(60*time.Second, "the Pod "+name+" is ready", func() error {
 		p, err := d.Cloud.CoreV1().Pods(kit.Namespace).Get(d.Ctx, name, metav1.GetOptions{})
 		if err == nil && !kit.PodReady(p) {

@@ -86,17 +86,9 @@ func failingCloud(t *kit.T) {
 
 // bindLate binds a Pod to a node. The Pod needs nothing that the node's hub does not know.
 func bindLate(t *kit.T, node string) {
-	_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: lateName},
-		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			AutomountServiceAccountToken: ptr.To(false),
-			Containers: []corev1.Container{{Name: "c", Image: kit.WebImage,
-				Command: []string{"sleep", "7654322"}}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod(lateName, []string{"sleep", "7654322"}, func(p *corev1.Pod) {
+		p.Spec.HostNetwork, p.Spec.AutomountServiceAccountToken = true, ptr.To(false)
+	})
 }
 
 // lateRuns waits until the late Pod's container runs.

@@ -48,18 +48,12 @@ func follow(t *kit.T, node string) *follower {
 	_, err = t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{ObjectMeta: meta},
 		metav1.CreateOptions{})
 	t.Must(err)
-	_, err = t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: meta,
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1), AutomountServiceAccountToken: ptr.To(false),
-			Containers: []corev1.Container{{Name: "c", Image: kit.WebImage, Command: []string{"sleep", "1000000"}}},
-			Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ // so the node may read it
-				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: followedName}},
-			}}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod(followedName, []string{"sleep", "1000000"}, func(p *corev1.Pod) {
+		p.Spec.AutomountServiceAccountToken = ptr.To(false)
+		p.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ // so the node may read it
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: followedName}},
+		}}}
+	})
 
 	access, err := t.Lab.HubConfig(node)
 	t.Must(err)

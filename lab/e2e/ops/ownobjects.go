@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/lab"
@@ -90,21 +89,11 @@ func configuredPod(t *kit.T, node string) types.UID {
 		}, metav1.CreateOptions{})
 		t.Must(err)
 	}
-	from := corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: ownConfig},
-	}}
-	p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: ownConfig},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Containers: []corev1.Container{{
-				Name: "c", Image: kit.WebImage, Command: []string{"sleep", "1000000"}, EnvFrom: []corev1.EnvFromSource{from},
-			}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	return p.UID
+	return t.Node(node).RunPod(ownConfig, []string{"sleep", "1000000"}, func(p *corev1.Pod) {
+		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: ownConfig},
+		}}}
+	})
 }
 
 // shownAsInTheCloud waits until the coordinator shows the Nodes, their Pods, the ConfigMaps and ServiceAccounts that

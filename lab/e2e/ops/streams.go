@@ -167,18 +167,12 @@ func forwardsPorts(t *kit.T, access *rest.Config, client kubernetes.Interface, t
 
 // followsLogs starts a Pod that writes a line each 200 ms and expects the lines as they are written.
 func followsLogs(t *kit.T, client kubernetes.Interface, target kit.PodAt) {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "talker"},
-		Spec: corev1.PodSpec{NodeName: target.Node, Containers: []corev1.Container{{
-			Name: "talker", Image: kit.WebImage,
-			Command: []string{"sh", "-c", "i=0; while true; do i=$((i+1)); echo line $i; usleep 200000; done"},
-		}}},
-	}
-	_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, pod, metav1.CreateOptions{})
-	t.Must(err)
+	const talker = "talker"
+	const script = "i=0; while true; do i=$((i+1)); echo line $i; usleep 200000; done"
+	t.Node(target.Node).RunPod(talker, []string{"sh", "-c", script}, nil)
 	t.Eventually(30*time.Second, "the talking Pod runs", func() error {
 		for _, p := range t.Seen.LivePods() {
-			if p.Name == pod.Name && p.Ready {
+			if p.Name == talker && p.Ready {
 				return nil
 			}
 		}
@@ -186,7 +180,7 @@ func followsLogs(t *kit.T, client kubernetes.Interface, target kit.PodAt) {
 	})
 	ctx, cancel := context.WithTimeout(t.Ctx, 20*time.Second)
 	defer cancel()
-	stream, err := client.CoreV1().Pods(kit.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	stream, err := client.CoreV1().Pods(kit.Namespace).GetLogs(talker, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 	t.Must(err)
 	defer stream.Close()
 	var seen bytes.Buffer

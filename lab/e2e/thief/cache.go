@@ -99,25 +99,10 @@ func deployReaders(t *kit.T, node string) {
 	t.MakeAccount(account)
 	t.Grant(account, []rbacv1.PolicyRule{kit.Reads("", "configmaps")}, kit.Account(account))
 	for _, name := range []string{staying, leaving} {
-		_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.PodSpec{
-				NodeName: node, ServiceAccountName: account, TerminationGracePeriodSeconds: ptr.To[int64](1),
-				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-				Containers:  []corev1.Container{{Name: name, Image: kit.WebImage, Command: []string{"sleep", "100000"}}},
-			},
-		}, metav1.CreateOptions{})
-		t.Must(err)
+		t.Node(node).RunPod(name, []string{"sleep", "100000"}, func(p *corev1.Pod) { p.Spec.ServiceAccountName = account })
 	}
-	t.Eventually(60*time.Second, "both Pods run", func() error {
-		for _, name := range []string{staying, leaving} {
-			p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Get(t.Ctx, name, metav1.GetOptions{})
-			if err != nil || p.Status.Phase != corev1.PodRunning {
-				return fmt.Errorf("%s: %v, %w", name, p.Status.Phase, err)
-			}
-		}
-		return nil
-	})
+	t.PodRuns(staying)
+	t.PodRuns(leaving)
 }
 
 // podToken returns a token that is bound to a Pod; an empty name means to none.

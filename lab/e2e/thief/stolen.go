@@ -181,15 +181,9 @@ func deployPlain(t *kit.T, nodes ...string) {
 		metav1.CreateOptions{})
 	t.Must(err)
 	for i, node := range nodes {
-		_, err := t.Cloud.CoreV1().Pods(workspace).Create(t.Ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("plain-%d", i+1)},
-			Spec: corev1.PodSpec{
-				NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-				Containers:  []corev1.Container{{Name: "c", Image: kit.WebImage, Command: []string{"sleep", "3600"}}},
-				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			},
-		}, metav1.CreateOptions{})
-		t.Must(err)
+		t.Node(node).RunPod(fmt.Sprintf("plain-%d", i+1), []string{"sleep", "3600"}, func(p *corev1.Pod) {
+			p.Namespace, p.Spec.Containers[0].Name = workspace, "c"
+		})
 	}
 	t.Eventually(90*time.Second, "the Pods run", func() error {
 		for i := range nodes {
