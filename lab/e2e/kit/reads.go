@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -23,6 +24,16 @@ func (t *T) Client(access *rest.Config) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(access)
 	t.Must(err)
 	return client
+}
+
+// From returns a transport that makes a connection from a machine for each request.
+func (t *T) From(machine string) *http.Transport {
+	return &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return t.Lab.Dial(ctx, machine, address)
+		},
+	}
 }
 
 // Ask sends a GET as kubectl would.

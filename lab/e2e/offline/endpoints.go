@@ -182,12 +182,7 @@ func (d *duo) ask(node string) *asks {
 	a := &asks{}
 	var under sync.WaitGroup
 	// What is sent to an address where nobody is gets no answer at all; on a machine that is busy any may take a second.
-	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return d.Lab.Dial(ctx, node, address)
-		},
-	}}
+	client := &http.Client{Timeout: 3 * time.Second, Transport: d.From(node)}
 	under.Go(func() {
 		every := time.NewTicker(100 * time.Millisecond)
 		defer every.Stop()

@@ -2,8 +2,6 @@ package thief
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -152,18 +150,9 @@ func readsAt(t *kit.T, node, token string) (int, error) {
 
 // showToKubelet shows a token to a node's kubelet, as Prometheus does.
 func showToKubelet(t *kit.T, node, token string) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // whoever it is
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return t.Lab.Dial(ctx, node, address) },
-	}}
-	r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, "https://127.0.0.1:10250/metrics", nil)
-	t.Must(err)
-	r.Header.Set("Authorization", "Bearer "+token)
-	response, err := client.Do(r)
-	t.Must(err)
-	t.Must(response.Body.Close())
-	if response.StatusCode != http.StatusForbidden { // kubelet knows who it is, and has asked what it may do
-		t.Fail("kubelet answers %s to a token that it is shown, want 403", response.Status)
+	code, text := showing(t, token, node, "https://127.0.0.1:10250/metrics")
+	if code != http.StatusForbidden { // kubelet knows who it is, and has asked what it may do
+		t.Fail("kubelet answers %d %s to a token that it is shown, want 403", code, text)
 	}
 }
 

@@ -83,9 +83,11 @@ func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context
 	}
 }
 
-// careless returns the settings of a client that does not verify servers.
-func careless() *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
+// careless returns a transport that makes connections from a machine to whoever serves.
+func careless(t *kit.T, machine string) *http.Transport {
+	transport := t.From(machine)
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
+	return transport
 }
 
 func eventFlood(t *kit.T) {

@@ -189,12 +189,9 @@ func guest(t *kit.T, node string) *rest.Config {
 
 // spoofed shows a hub tokens that the stranger has made up, and none at all.
 func spoofed(t *kit.T, machine, address string) {
-	client := &http.Client{Timeout: commandTimeout, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
-	}}
+	transport := careless(t, machine)
+	transport.DisableKeepAlives, transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = false, 16, 16
+	client := &http.Client{Timeout: commandTimeout, Transport: transport}
 	defer client.CloseIdleConnections()
 	ask := func(token string) (int, error) {
 		r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet,
@@ -253,12 +250,8 @@ func flooded(t *kit.T, machine, address, hub string) {
 		t.Must(err)
 		return all[hub].Up + all[hub].Down
 	}
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), MaxConnsPerHost: floods, MaxIdleConnsPerHost: floods,
-	}
+	transport := careless(t, machine)
+	transport.DisableKeepAlives, transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = false, floods, floods
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Ctx, floodedFor)
 	defer cancel()

@@ -225,12 +225,7 @@ func fromItsCache(t *kit.T, stolen string) {
 
 // showing makes a request with a bearer token from a machine, and returns the answer's code and the beginning of its text.
 func showing(t *kit.T, token, machine, url string) (int, string) {
-	client := &http.Client{Timeout: commandTimeout, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), DisableKeepAlives: true,
-	}}
+	client := &http.Client{Timeout: commandTimeout, Transport: careless(t, machine)}
 	r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, url, nil)
 	t.Must(err)
 	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))

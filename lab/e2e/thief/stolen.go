@@ -55,16 +55,10 @@ func robbed(t *kit.T, pool edge.PoolName) loot {
 func (l loot) tries(t *kit.T, key, machine, method, url string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true, //nolint:gosec // a thief does not mind
-			// Whatever authorities the server names.
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return ptr.To(l[key]), nil },
-		},
-		DisableKeepAlives: true,
+	transport := careless(t, machine)
+	// Whatever authorities the server names.
+	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return ptr.To(l[key]), nil
 	}
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	t.Must(err)
