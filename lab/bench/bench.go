@@ -46,7 +46,7 @@ type Config struct {
 const (
 	// startsMeasured is how many starts of the coordinator are measured.
 	startsMeasured = 5
-	// loadTimeout and restTimeout bound the two parts of the run; they take about 110 and 5 s.
+	// loadTimeout and restTimeout bound the two parts of the run; they take about 90 and 5 s.
 	loadTimeout = 4 * time.Minute
 	restTimeout = time.Minute
 )

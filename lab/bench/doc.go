@@ -1,5 +1,5 @@
-// Package bench measures what a hub costs, in a lab of real components: latency, requests per second, watches, large lists,
-// heartbeats, memory and processor time; and how soon a coordinator is ready.
+// Package bench measures what a hub costs, in a lab of real components: latency, requests per second, heartbeats, how soon a
+// change reaches a client, memory and processor time; and how soon a coordinator is ready.
 //
 // The load comes from outside the measured programs, and from the place of their clients: a process on a node's own network
 // (Load). It sends its requests in three ways. One goes to the cloud's API server directly with the node's certificate, as on a

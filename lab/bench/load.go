@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,24 +27,12 @@ const (
 	manyConnections       = 16
 	manyRounds, manyRound = 13, 400 * time.Millisecond
 
-	// A list of 2000 ConfigMaps of 2 KB: 5 MB, as much as the EndpointSlices of one Service in a large cluster.
-	listObjects, listSize = 2000, 2 << 10
-	listRounds, listRound = 7, 300 * time.Millisecond
-
 	// Heartbeats have pauses between them, because no kubelet sends them without a pause.
 	beatRounds, beatsEach, beatEvery = 9, 40, 10 * time.Millisecond
-
-	watchEvents, watchEvery = 600, 10 * time.Millisecond
 
 	// settle is how long the programs are left alone before they count as idle. In this time they collect the garbage of their
 	// start.
 	settle = 30 * time.Second
-)
-
-// Objects of the load.
-const (
-	namespaceWatch = "bench-watch"
-	namespaceList  = "bench-list"
 )
 
 // load is a run of Load.
@@ -58,7 +44,7 @@ type load struct {
 	m                  Measured
 }
 
-// Load measures, on a node's network. It makes the objects that it needs and leaves them: the lab ends with the run.
+// Load measures, on a node's network. It makes the Node that it needs and leaves it: the lab ends with the run.
 func Load(ctx context.Context, s Spec, progress func(string)) (m Measured, err error) {
 	l := &load{spec: s}
 	if l.admin, err = kubernetes.NewForConfig(s.AsAdmin.config()); err != nil {
@@ -85,12 +71,10 @@ func Load(ctx context.Context, s Spec, progress func(string)) (m Measured, err e
 		do   func(context.Context) error
 	}{
 		{"at rest", l.rest},
-		{"making objects", l.prepare},
+		{"making its Node", l.prepare},
 		{"GETs on 1 connection", l.getOne},
 		{fmt.Sprintf("GETs on %d connections", manyConnections), l.getMany},
 		{"heartbeats", l.heartbeats},
-		{"watch events", l.watch},
-		{"large lists", l.lists},
 		{"at rest after the load", func(context.Context) (err error) {
 			l.m.HubLoaded, err = memoryOf(l.hub)
 			return err
@@ -138,59 +122,12 @@ func (l *load) rest(ctx context.Context) error {
 	return err
 }
 
-// prepare makes the node's own Node, the namespaces and the objects of the list, and lets nodes read them.
+// prepare makes the node's own Node.
 func (l *load) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if _, err := l.admin.CoreV1().Nodes().Create(ctx, ownNode(l.spec.Node), metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	for _, ns := range []string{namespaceWatch, namespaceList} {
-		if err := l.namespace(ctx, ns); err != nil {
-			return err
-		}
-	}
-	// The node authorizer lets a node get its Pods' ConfigMaps, but not list any.
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"},
-		}},
-	}
-	if _, err := l.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "bench"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
-	}
-	if _, err := l.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	return l.fill(ctx)
-}
-
-func (l *load) namespace(ctx context.Context, name string) error {
-	_, err := l.admin.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := l.admin.CoreV1().Nodes().Create(ctx, ownNode(l.spec.Node), metav1.CreateOptions{})
 	return err
-}
-
-// fill makes the objects of the large list, a few at a time.
-func (l *load) fill(ctx context.Context) error {
-	writing, ctx := errgroup.WithContext(ctx)
-	writing.SetLimit(8)
-	for i := range listObjects {
-		writing.Go(func() error {
-			_, err := l.admin.CoreV1().ConfigMaps(namespaceList).Create(ctx, &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%04d", i)},
-				Data:       map[string]string{"content": filler(listSize)},
-			}, metav1.CreateOptions{})
-			return err
-		})
-	}
-	return writing.Wait()
 }
 
 // filler returns a text of that many bytes.
@@ -221,15 +158,6 @@ func (l *load) nodePath() string { return "/api/v1/nodes/" + l.spec.Node }
 func (l *load) getOne(ctx context.Context) (err error) {
 	l.m.GetOne, err = byEncoding(func(e Encoding) (Trial, error) {
 		return l.gets(ctx, reading{l.nodePath(), e, 1, getRounds, getRound}, uncounted)
-	})
-	return err
-}
-
-func (l *load) lists(ctx context.Context) (err error) {
-	l.m.List, err = byEncoding(func(e Encoding) (Trial, error) {
-		// As reflectors list: from the API server's memory.
-		path := "/api/v1/namespaces/" + namespaceList + "/configmaps?resourceVersion=0"
-		return l.gets(ctx, reading{path, e, 1, listRounds, listRound}, uncounted)
 	})
 	return err
 }

@@ -79,10 +79,9 @@ type Round struct {
 	Client time.Duration `json:"client,omitempty"`
 }
 
-func (r Round) perSecond() float64   { return float64(r.Requests) / r.Elapsed.Seconds() }
-func (r Round) mbPerSecond() float64 { return float64(r.Bytes) / 1e6 / r.Elapsed.Seconds() }
-func (r Round) p50() float64         { return milliseconds(r.Latency.P50) }
-func (r Round) p99() float64         { return milliseconds(r.Latency.P99) }
+func (r Round) perSecond() float64 { return float64(r.Requests) / r.Elapsed.Seconds() }
+func (r Round) p50() float64       { return milliseconds(r.Latency.P50) }
+func (r Round) p99() float64       { return milliseconds(r.Latency.P99) }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
@@ -115,17 +114,8 @@ type Measured struct {
 	// GetOne and GetMany read the node's own Node repeatedly, on 1 connection and on manyConnections.
 	GetOne  map[Encoding]Trial `json:"getOne"`
 	GetMany map[Encoding]Trial `json:"getMany"`
-	// List reads listObjects ConfigMaps of listSize bytes.
-	List map[Encoding]Trial `json:"list"`
 	// Heartbeat renews the node's own Lease.
-	Heartbeat Trial `json:"heartbeat"`
-	// Watch is the time from the start of a write to its event on a watch. Direct is for a watch straight at the cloud, Hub for
-	// a watch through the hub, and Added is the difference of the two for the same event.
-	Watch struct {
-		Direct Quantiles `json:"direct"`
-		Hub    Quantiles `json:"hub"`
-		Added  Quantiles `json:"added"`
-	} `json:"watch"`
+	Heartbeat       Trial  `json:"heartbeat"`
 	HubIdle         Memory `json:"hubIdle"`
 	HubLoaded       Memory `json:"hubLoaded"`
 	CoordinatorIdle Memory `json:"coordinatorIdle"`

@@ -114,7 +114,7 @@ func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 		starts[i] = s.Seconds()
 	}
 	r.Rows = slices.Concat(
-		getRows(m, JSON, "JSON"), getRows(m, Protobuf, "Protobuf"), watchRows(m),
+		getRows(m, JSON, "JSON"), getRows(m, Protobuf, "Protobuf"),
 		[]Row{
 			compare(m.Heartbeat, lower, Round.p50, Row{Key: "heartbeat_p50", What: "heartbeat p50", Unit: "ms"}),
 			compare(m.Heartbeat, lower, Round.p99, Row{Key: "heartbeat_p99", What: "heartbeat p99", Unit: "ms"}),
@@ -144,25 +144,6 @@ func getRows(m Measured, e Encoding, what string) []Row {
 			Key: key + "_rate", What: fmt.Sprintf("GETs, %d connections, %s", manyConnections, what), Unit: "/s",
 			Budget: Budget{FloorAtLeast, getRate},
 		}),
-		compare(m.List[e], higher, Round.mbPerSecond, Row{
-			Key:  "list_" + string(e),
-			What: fmt.Sprintf("list of %d × %d KB, %s", listObjects, listSize>>10, what), Unit: "MB/s",
-		}),
-	}
-}
-
-func watchRows(m Measured) []Row {
-	row := func(name string, of func(Quantiles) time.Duration, b Budget) Row {
-		return Row{
-			Key: "watch_" + name, What: "write → watch event, " + name, Unit: "ms", Against: HTTP2, Budget: b,
-			Ours:      milliseconds(of(m.Watch.Hub)),
-			Reference: milliseconds(of(m.Watch.Direct)),
-			Added:     milliseconds(of(m.Watch.Added)),
-		}
-	}
-	return []Row{
-		row("p50", func(q Quantiles) time.Duration { return q.P50 }, Budget{}),
-		row("p99", func(q Quantiles) time.Duration { return q.P99 }, Budget{AddedAtMost, 20}),
 	}
 }
 
@@ -354,7 +335,7 @@ func short(v float64) string {
 func (r Report) Figures() map[string]float64 {
 	out := map[string]float64{"over_budget": 0}
 	for _, row := range r.Rows {
-		unit := map[string]string{"/s": "per_s", "MB/s": "mb_per_s", "MB": "mb", "ms/s": "ms_per_s"}[row.Unit]
+		unit := map[string]string{"/s": "per_s", "MB": "mb", "ms/s": "ms_per_s"}[row.Unit]
 		if unit == "" {
 			unit = row.Unit
 		}

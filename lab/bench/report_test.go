@@ -36,7 +36,6 @@ func TestCompareTakesTheHarderReference(t *testing.T) {
 		{"rate", higher, Round.perSecond, HTTP2, 900, 0.9},
 		{"p50", lower, Round.p50, HTTP2, 1.111, 1.111},
 		{"p99", lower, Round.p99, HTTP2, 2.222, 1.111},
-		{"bytes", higher, Round.mbPerSecond, HTTP2, 900, 0.9},
 	} {
 		row := compare(trial, c.by, c.figure, Row{Key: c.name})
 		if row.Against != c.against || math.Abs(row.Ours-c.ours) > 0.001 || math.Abs(row.Ratio-c.ratio) > 0.001 {
@@ -86,7 +85,7 @@ func TestOver(t *testing.T) {
 // measured is what a Load might answer: GETs over budget in p50 but not in rate, everything else within.
 func measured() Measured {
 	m := Measured{
-		GetOne: map[Encoding]Trial{}, GetMany: map[Encoding]Trial{}, List: map[Encoding]Trial{},
+		GetOne: map[Encoding]Trial{}, GetMany: map[Encoding]Trial{},
 		Heartbeat:       Trial{HTTP2: rounds(500), Hub: rounds(250)},
 		HubIdle:         Memory{RSS: 30e6, Anonymous: 6e6},
 		HubLoaded:       Memory{RSS: 40e6, Anonymous: 16e6},
@@ -95,11 +94,7 @@ func measured() Measured {
 	for _, e := range []Encoding{JSON, Protobuf} {
 		m.GetOne[e] = Trial{HTTP2: rounds(1000), HTTP1: rounds(900), Proxy: rounds(800), Hub: rounds(500)}
 		m.GetMany[e] = Trial{HTTP2: rounds(900), HTTP1: rounds(1000), Proxy: rounds(950), Hub: rounds(950)}
-		m.List[e] = Trial{HTTP2: rounds(10), HTTP1: rounds(9), Hub: rounds(8)}
 	}
-	m.Watch.Direct = Quantiles{2 * time.Millisecond, 4 * time.Millisecond}
-	m.Watch.Hub = Quantiles{3 * time.Millisecond, 6 * time.Millisecond}
-	m.Watch.Added = Quantiles{time.Millisecond, 5 * time.Millisecond}
 	return m
 }
 
@@ -113,8 +108,6 @@ func TestReport(t *testing.T) {
 		"get_json_p50_proxy_ms": 1.25, "get_json_p50_to_proxy_ratio": 1.6, "get_json_rate_to_proxy_ratio": 1,
 		"get_protobuf_rate_ratio": 0.95, "get_protobuf_rate_direct_per_s": 1000,
 		"get_protobuf_rate_http2_per_s": 900,
-		"list_json_hub_mb_per_s":        8, "list_json_ratio": 0.8,
-		"watch_p99_added_ms": 5, "watch_p50_direct_ms": 2,
 		"heartbeat_p50_ratio":           2,
 		"hub_cpu_per_1000_gets_proxy_s": 0.08, "hub_cpu_per_1000_gets_to_proxy_ratio": 0.625,
 		"hub_cpu_per_1000_gets_s": 0.05, "server_cpu_per_1000_gets_direct_s": 0.3, "client_cpu_per_1000_gets_ratio": 1,

@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -27,20 +26,10 @@ const (
 	phases
 )
 
-// roller changes one object, one step of a rolling update at a time.
-type roller interface {
-	// step makes the object's next content; number is the new endpoint's.
-	step(p phase, number int, now time.Time)
-	// write stores it; read fetches what the server has.
-	write(ctx context.Context) error
-	read(ctx context.Context) error
-	meta() *metav1.ObjectMeta
-}
-
-// Churn changes the EndpointSlices that Services made, and with Spec.Endpoints also the Endpoints, like a rolling update. It
-// makes perSecond changes a second (0 means as many as Writers can) for the duration d. Each changes one endpoint of one
-// object, and AnnotationSequence numbers it. Churn waits up to a minute for a server that is away. At the end of the time it
-// returns no error; if ctx ends, it returns the cause and the counts until then.
+// Churn changes the EndpointSlices that Services made, like a rolling update. It makes perSecond changes a second (0 means as
+// many as Writers can) for the duration d. Each changes one endpoint of one object, and AnnotationSequence numbers it. Churn
+// waits up to a minute for a server that is away. At the end of the time it returns no error; if ctx ends, it returns the cause
+// and the counts until then.
 func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecond float64, d time.Duration,
 ) (Counts, error) {
 	spec = spec.withDefaults()
@@ -61,7 +50,7 @@ func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecon
 	writing, writeCtx := errgroup.WithContext(ctx)
 	// Each object has one writer, so that its changes come in the order of their numbers.
 	for w := range min(spec.Writers, len(all)) {
-		var mine []roller
+		var mine []*roller
 		for i := w; i < len(all); i += spec.Writers {
 			mine = append(mine, all[i])
 		}
@@ -72,33 +61,22 @@ func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecon
 }
 
 // rollers returns all objects of this package in the namespace, and their highest number.
-func (s Spec) rollers(ctx context.Context, client kubernetes.Interface) ([]roller, uint64, error) {
+func (s Spec) rollers(ctx context.Context, client kubernetes.Interface) ([]*roller, uint64, error) {
 	slices := client.DiscoveryV1().EndpointSlices(s.Namespace)
 	list, err := slices.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + ManagedBy})
 	if err != nil {
 		return nil, 0, err
 	}
-	all := make([]roller, 0, len(list.Items))
+	all := make([]*roller, 0, len(list.Items))
 	for i := range list.Items {
-		all = append(all, &sliceRoller{spec: s, client: client, object: &list.Items[i]})
-	}
-	if s.Endpoints {
-		list, err := client.CoreV1().Endpoints(s.Namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: discoveryv1.LabelSkipMirror + "=true",
-		})
-		if err != nil {
-			return nil, 0, err
-		}
-		for i := range list.Items {
-			all = append(all, &endpointsRoller{spec: s, client: client, object: &list.Items[i]})
-		}
+		all = append(all, &roller{spec: s, client: client, object: &list.Items[i]})
 	}
 	if len(all) == 0 {
 		return nil, 0, fmt.Errorf("namespace %s: %w", s.Namespace, ErrNothingToChange)
 	}
 	last := uint64(0)
 	for _, r := range all {
-		last = max(last, sequenceOf(r.meta()))
+		last = max(last, sequenceOf(&r.object.ObjectMeta))
 	}
 	return all, last, nil
 }
@@ -132,7 +110,7 @@ func await(ctx context.Context, pace *rate.Limiter) error {
 }
 
 // roll changes objects in turn until the time is over.
-func (c *churn) roll(ctx context.Context, all []roller) error {
+func (c *churn) roll(ctx context.Context, all []*roller) error {
 	for turn := 0; ; turn++ {
 		r := all[turn%len(all)]
 		p := phase(turn / len(all) % int(phases))
@@ -154,26 +132,26 @@ func (c *churn) roll(ctx context.Context, all []roller) error {
 			stale = true
 			sequence := c.sequence.Add(1)
 			r.step(p, c.next+int(sequence), time.Now())
-			r.meta().Annotations[AnnotationSequence] = strconv.FormatUint(sequence, 10)
+			r.object.Annotations[AnnotationSequence] = strconv.FormatUint(sequence, 10)
 			return r.write(ctx)
 		})
 		c.retries.Add(int64(retries))
 		if err != nil {
-			return fmt.Errorf("change of %s/%s: %w", r.meta().Namespace, r.meta().Name, err)
+			return fmt.Errorf("change of %s/%s: %w", r.object.Namespace, r.object.Name, err)
 		}
 		c.updates.Add(1)
 	}
 }
 
-type sliceRoller struct {
+// roller changes one object, one step of a rolling update at a time.
+type roller struct {
 	spec   Spec
 	client kubernetes.Interface
 	object *discoveryv1.EndpointSlice
 }
 
-func (r *sliceRoller) meta() *metav1.ObjectMeta { return &r.object.ObjectMeta }
-
-func (r *sliceRoller) step(p phase, number int, now time.Time) {
+// step makes the object's next content; number is the new endpoint's.
+func (r *roller) step(p phase, number int, now time.Time) {
 	yes, no := true, false
 	o := r.object
 	if o.Annotations == nil {
@@ -198,7 +176,7 @@ func (r *sliceRoller) step(p phase, number int, now time.Time) {
 	}
 }
 
-func (r *sliceRoller) write(ctx context.Context) error {
+func (r *roller) write(ctx context.Context) error {
 	o, err := r.client.DiscoveryV1().EndpointSlices(r.object.Namespace).Update(ctx, r.object, metav1.UpdateOptions{})
 	if err == nil {
 		r.object = o
@@ -206,66 +184,8 @@ func (r *sliceRoller) write(ctx context.Context) error {
 	return err
 }
 
-func (r *sliceRoller) read(ctx context.Context) error {
+func (r *roller) read(ctx context.Context) error {
 	o, err := r.client.DiscoveryV1().EndpointSlices(r.object.Namespace).Get(ctx, r.object.Name, metav1.GetOptions{})
-	if err == nil {
-		r.object = o
-	}
-	return err
-}
-
-type endpointsRoller struct {
-	spec   Spec
-	client kubernetes.Interface
-	object *corev1.Endpoints
-}
-
-func (r *endpointsRoller) meta() *metav1.ObjectMeta { return &r.object.ObjectMeta }
-
-// step turns an address that terminates into one that is not ready.
-func (r *endpointsRoller) step(p phase, number int, _ time.Time) {
-	o := r.object
-	if o.Annotations == nil {
-		o.Annotations = map[string]string{}
-	}
-	if len(o.Subsets) == 0 {
-		o.Subsets = []corev1.EndpointSubset{{
-			Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}},
-		}}
-	}
-	s := &o.Subsets[0]
-	switch {
-	case p == terminate && len(s.Addresses) > 0:
-		s.NotReadyAddresses = append(s.NotReadyAddresses, s.Addresses[0])
-		s.Addresses = s.Addresses[1:]
-	case p == remove && len(s.NotReadyAddresses) > 0:
-		s.NotReadyAddresses = s.NotReadyAddresses[1:]
-	case p == add && len(s.Addresses) < 1000:
-		a := r.spec.endpointAddress(o.Name, number)
-		has := map[string]int{}
-		for _, other := range append(slices.Clone(s.Addresses), s.NotReadyAddresses...) {
-			has[ptr.Deref(other.NodeName, "")]++
-		}
-		if node := r.spec.fewest(has, number); node != "" {
-			a.NodeName = &node
-		}
-		s.Addresses = append(s.Addresses, a)
-	}
-	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 { // a subset without addresses is invalid
-		o.Subsets = nil
-	}
-}
-
-func (r *endpointsRoller) write(ctx context.Context) error {
-	o, err := r.client.CoreV1().Endpoints(r.object.Namespace).Update(ctx, r.object, metav1.UpdateOptions{})
-	if err == nil {
-		r.object = o
-	}
-	return err
-}
-
-func (r *endpointsRoller) read(ctx context.Context) error {
-	o, err := r.client.CoreV1().Endpoints(r.object.Namespace).Get(ctx, r.object.Name, metav1.GetOptions{})
 	if err == nil {
 		r.object = o
 	}

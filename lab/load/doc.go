@@ -36,7 +36,6 @@ func protobuf(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cfg.WarningHandler = rest.NoWarnings{} // each request for Endpoints is answered with a warning
 	return cfg
 }
 

@@ -26,7 +26,6 @@ type Resource string
 const (
 	ServicesResource       Resource = "services"
 	EndpointSlicesResource Resource = "endpointslices"
-	EndpointsResource      Resource = "endpoints"
 	NamespacesResource     Resource = "namespaces"
 	ConfigMapsResource     Resource = "configmaps"
 	PodsResource           Resource = "pods"
@@ -183,8 +182,6 @@ func informerOf(f informers.SharedInformerFactory, r Resource) (cache.SharedInde
 		return f.Core().V1().Services().Informer(), nil
 	case EndpointSlicesResource:
 		return f.Discovery().V1().EndpointSlices().Informer(), nil
-	case EndpointsResource:
-		return f.Core().V1().Endpoints().Informer(), nil
 	case NamespacesResource:
 		return f.Core().V1().Namespaces().Informer(), nil
 	case ConfigMapsResource:
@@ -197,7 +194,7 @@ func informerOf(f informers.SharedInformerFactory, r Resource) (cache.SharedInde
 	return nil, fmt.Errorf("resource %q: %w", r, errResource)
 }
 
-var errResource = errors.New("want services, endpointslices, endpoints, namespaces, configmaps, pods or nodes")
+var errResource = errors.New("want services, endpointslices, namespaces, configmaps, pods or nodes")
 
 func (f *Follower) signal() {
 	select {
@@ -344,8 +341,6 @@ func (s Stream) list(ctx context.Context, client kubernetes.Interface, namespace
 		return client.CoreV1().Services(namespace).List(ctx, s.options())
 	case EndpointSlicesResource:
 		return client.DiscoveryV1().EndpointSlices(namespace).List(ctx, s.options())
-	case EndpointsResource:
-		return client.CoreV1().Endpoints(namespace).List(ctx, s.options())
 	case NamespacesResource:
 		return client.CoreV1().Namespaces().List(ctx, s.options())
 	case ConfigMapsResource:

@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,8 +36,7 @@ func TestServices(t *testing.T) {
 		{"none", Spec{}, Counts{}, 0},
 		{"without endpoints there is a slice", Spec{Services: 2}, Counts{Services: 2, Slices: 2}, 2},
 		{"a slice is full at 100", Spec{Services: 1, EndpointsEach: 100}, Counts{Services: 1, Slices: 1, Addresses: 100}, 1},
-		{"and 250 need three", Spec{Services: 2, EndpointsEach: 250, Headless: true, Endpoints: true},
-			Counts{Services: 2, Slices: 6, Endpoints: 2, Addresses: 500}, 6},
+		{"and 250 need three", Spec{Services: 2, EndpointsEach: 250}, Counts{Services: 2, Slices: 6, Addresses: 500}, 6},
 	} {
 		client := fake.NewClientset()
 		for range 2 { // the second time there is nothing to do
@@ -67,15 +65,12 @@ func TestServices(t *testing.T) {
 }
 
 func TestShapes(t *testing.T) {
-	spec := Spec{Services: 1, EndpointsEach: 2, Headless: true, Nodes: []string{"n1", "n2"}}.withDefaults()
+	spec := Spec{Services: 1, EndpointsEach: 2, Nodes: []string{"n1", "n2"}}.withDefaults()
 	service := spec.service(0)
 	service.UID = "u"
 	s := spec.slice(service, 0, 0, time.Unix(1, 0))
 	if s.Labels[discoveryv1.LabelServiceName] != service.Name || s.Labels[discoveryv1.LabelManagedBy] != ManagedBy {
 		t.Errorf("labels %v", s.Labels)
-	}
-	if _, headless := s.Labels[corev1.IsHeadlessService]; !headless || service.Spec.ClusterIP != corev1.ClusterIPNone {
-		t.Errorf("not marked as headless: %v, cluster IP %q", s.Labels, service.Spec.ClusterIP)
 	}
 	if o := s.OwnerReferences; len(o) != 1 || o[0].UID != "u" || o[0].Kind != "Service" {
 		t.Errorf("owner %v", o)
@@ -83,10 +78,6 @@ func TestShapes(t *testing.T) {
 	e := s.Endpoints[1]
 	if *e.NodeName != "n2" || e.TargetRef.Kind != "Pod" || !*e.Conditions.Ready || e.Addresses[0] != "172.16.0.1" {
 		t.Errorf("endpoint %+v", e)
-	}
-	o := spec.endpointsObject(0)
-	if o.Labels[discoveryv1.LabelSkipMirror] != "true" || len(o.Subsets[0].Addresses) != 2 {
-		t.Errorf("endpoints %+v", o)
 	}
 	for number, want := range map[int]string{
 		0: "172.16.0.0", 256: "172.16.1.0", 1<<20 - 1: "172.31.255.255", 1 << 20: "172.16.0.0",
@@ -99,8 +90,7 @@ func TestShapes(t *testing.T) {
 
 func TestRollingUpdate(t *testing.T) {
 	spec := Spec{Services: 1, EndpointsEach: 3}.withDefaults()
-	slice := &sliceRoller{spec: spec, object: spec.slice(spec.service(0), 0, 0, time.Unix(1, 0))}
-	endpoints := &endpointsRoller{spec: spec, object: spec.endpointsObject(0)}
+	slice := &roller{spec: spec, object: spec.slice(spec.service(0), 0, 0, time.Unix(1, 0))}
 	state := func() string {
 		var all []string
 		for _, e := range slice.object.Endpoints {
@@ -110,37 +100,17 @@ func TestRollingUpdate(t *testing.T) {
 			}
 			all = append(all, strings.TrimPrefix(e.Addresses[0], "172.16.0.")+mark)
 		}
-		all = append(all, "/")
-		for _, s := range endpoints.object.Subsets {
-			for _, a := range s.Addresses {
-				all = append(all, strings.TrimPrefix(a.IP, "172.16.0."))
-			}
-			for _, a := range s.NotReadyAddresses {
-				all = append(all, strings.TrimPrefix(a.IP, "172.16.0.")+"-")
-			}
-		}
 		return strings.Join(all, " ")
 	}
-	for i, want := range []string{
-		"0- 1 2 / 1 2 0-", "1 2 / 1 2", "1 2 12 / 1 2 12", "1- 2 12 / 2 12 1-", "2 12 / 2 12", "2 12 15 / 2 12 15",
-	} {
-		for _, r := range []roller{slice, endpoints} {
-			r.step(phase(i%int(phases)), 10+i, time.Unix(2, 0))
-		}
+	for i, want := range []string{"0- 1 2", "1 2", "1 2 12", "1- 2 12", "2 12", "2 12 15"} {
+		slice.step(phase(i%int(phases)), 10+i, time.Unix(2, 0))
 		if got := state(); got != want {
 			t.Fatalf("step %d: %s, want %s", i, got, want)
 		}
 	}
 	// Whatever the order, an object stays valid.
 	for i := range 200 {
-		for _, r := range []roller{slice, endpoints} {
-			r.step(phase(rand.IntN(int(phases))), 100+i, time.Unix(2, 0))
-		}
-		for _, s := range endpoints.object.Subsets {
-			if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
-				t.Fatal("a subset without addresses")
-			}
-		}
+		slice.step(phase(rand.IntN(int(phases))), 100+i, time.Unix(2, 0))
 		if len(slice.object.Endpoints) > sliceSize {
 			t.Fatalf("%d endpoints in a slice", len(slice.object.Endpoints))
 		}
@@ -153,7 +123,7 @@ func TestChurn(t *testing.T) { synctest.Test(t, testChurn) }
 
 func testChurn(t *testing.T) {
 	client := fake.NewClientset()
-	spec := Spec{Services: 3, EndpointsEach: 4, Endpoints: true, Writers: 2}
+	spec := Spec{Services: 3, EndpointsEach: 4, Writers: 2}
 	if _, err := Services(t.Context(), client, spec); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +153,8 @@ func testChurn(t *testing.T) {
 	}
 	client.PrependReactor("update", "*", check)
 	counts, err := Churn(t.Context(), client, spec, 200, 200*time.Millisecond)
-	if err != nil || counts.Updates < 6 || counts.Retries == 0 || len(last) != 6 {
-		t.Errorf("%+v, %v, %d objects: want some updates of all 6, some of them again", counts, err, len(last))
+	if err != nil || counts.Updates < 6 || counts.Retries == 0 || len(last) != 3 {
+		t.Errorf("%+v, %v, %d objects: want some updates of all 3, some of them again", counts, err, len(last))
 	}
 	before := counts.Sequence
 	if counts, err = Churn(t.Context(), client, spec, 0, 50*time.Millisecond); err != nil || counts.Sequence <= before {
@@ -261,23 +231,18 @@ func TestARollingUpdateLeavesNoNodeOut(t *testing.T) {
 			spec.Nodes = append(spec.Nodes, fmt.Sprint("n", i))
 		}
 		for services := 1; services <= 20; services++ {
-			s := &sliceRoller{spec: spec, object: spec.slice(spec.service(0), 0, 0, time.Unix(0, 0))}
-			e := &endpointsRoller{spec: spec, object: spec.endpointsObject(0)}
+			s := &roller{spec: spec, object: spec.slice(spec.service(0), 0, 0, time.Unix(0, 0))}
 			for turn := 1; turn <= 40; turn++ {
 				for _, p := range []phase{terminate, remove, add} {
 					s.step(p, 1000+turn*services, time.Unix(0, 0))
-					e.step(p, 1000+turn*services, time.Unix(0, 0))
 				}
-				slices, addresses := map[string]int{}, map[string]int{}
+				slices := map[string]int{}
 				for _, x := range s.object.Endpoints {
 					slices[*x.NodeName]++
 				}
-				for _, x := range e.object.Subsets[0].Addresses {
-					addresses[*x.NodeName]++
-				}
 				for _, node := range spec.Nodes {
-					if least := 12/nodes - 1; slices[node] < least || addresses[node] < least {
-						t.Fatalf("%d Services, turn %d: %v, %v, want at least %d each", services, turn, slices, addresses, least)
+					if least := 12/nodes - 1; slices[node] < least {
+						t.Fatalf("%d Services, turn %d: %v, want at least %d each", services, turn, slices, least)
 					}
 				}
 			}

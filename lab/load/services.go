@@ -38,10 +38,6 @@ type Spec struct {
 	Namespace string
 	// Services is how many there are. Each has EndpointsEach endpoints, in EndpointSlices of at most 100.
 	Services, EndpointsEach int
-	// Headless makes the Services without a cluster IP.
-	Headless bool
-	// Endpoints also makes v1 Endpoints, marked so that they are not mirrored into EndpointSlices.
-	Endpoints bool
 	// Nodes are assigned to the endpoints in turn, each in a zone of its own name; empty means no nodes.
 	Nodes []string
 	// Writers is how many requests are under way at a time; 0 means 8.
@@ -50,8 +46,8 @@ type Spec struct {
 
 // Counts says what was done.
 type Counts struct {
-	// Services, Slices and Endpoints count objects, Addresses the endpoints in Slices.
-	Services, Slices, Endpoints, Addresses int
+	// Services and Slices count objects, Addresses the endpoints in Slices.
+	Services, Slices, Addresses int
 	// Updates counts changes of existing objects, Retries the requests that had to be sent again.
 	Updates, Retries int
 	// Sequence is the highest number in an AnnotationSequence.
@@ -95,14 +91,10 @@ func Services(ctx context.Context, client kubernetes.Interface, spec Spec) (Coun
 	if err := writing.Wait(); err != nil {
 		return Counts{}, err
 	}
-	counts := Counts{
+	return Counts{
 		Services: spec.Services, Slices: spec.Services * spec.slicesEach(),
 		Addresses: spec.Services * spec.EndpointsEach, Retries: int(retries.Load()),
-	}
-	if spec.Endpoints {
-		counts.Endpoints = spec.Services
-	}
-	return counts, nil
+	}, nil
 }
 
 // create makes an object. One that already exists will do.
@@ -137,13 +129,7 @@ func (s Spec) makeService(ctx context.Context, client kubernetes.Interface, i in
 			return err
 		}
 	}
-	if !s.Endpoints {
-		return nil
-	}
-	return create(ctx, retries, func(ctx context.Context) error {
-		_, err := client.CoreV1().Endpoints(s.Namespace).Create(ctx, s.endpointsObject(i), metav1.CreateOptions{})
-		return err
-	})
+	return nil
 }
 
 func namespace(name string) *corev1.Namespace {
@@ -156,16 +142,12 @@ func serviceName(i int) string { return fmt.Sprintf("load-%05d", i) }
 func (s Spec) slicesEach() int { return max(1, (s.EndpointsEach+sliceSize-1)/sliceSize) }
 
 func (s Spec) service(i int) *corev1.Service {
-	service := &corev1.Service{
+	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: serviceName(i), Namespace: s.Namespace, Labels: map[string]string{"app": serviceName(i)},
 		},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: portName, Port: 80, Protocol: corev1.ProtocolTCP}}},
 	}
-	if s.Headless {
-		service.Spec.ClusterIP = corev1.ClusterIPNone
-	}
-	return service
 }
 
 // slice returns the n-th EndpointSlice of the i-th Service.
@@ -188,9 +170,6 @@ func (s Spec) slice(owner *corev1.Service, i, n int, now time.Time) *discoveryv1
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &number, Protocol: &protocol}},
-	}
-	if s.Headless {
-		slice.Labels[corev1.IsHeadlessService] = ""
 	}
 	for e := n * sliceSize; e < min(s.EndpointsEach, (n+1)*sliceSize); e++ {
 		slice.Endpoints = append(slice.Endpoints, s.endpoint(owner.Name, i*s.EndpointsEach+e))
@@ -245,37 +224,6 @@ func (s Spec) pod(service string, number int) *corev1.ObjectReference {
 func address(number int) string {
 	n := uint32(number%(1<<20)) | 172<<24 | 16<<16 // below 1<<20
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
-}
-
-// endpointsObject returns the v1 Endpoints of the i-th Service. It has at most 1000 addresses, because kube-controller-manager
-// truncates Endpoints to that number.
-func (s Spec) endpointsObject(i int) *corev1.Endpoints {
-	name := serviceName(i)
-	o := &corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: s.Namespace,
-			Labels:      map[string]string{discoveryv1.LabelSkipMirror: "true", "app": name},
-			Annotations: map[string]string{AnnotationSequence: "0"},
-		},
-	}
-	subset := corev1.EndpointSubset{
-		Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}},
-	}
-	for e := range min(s.EndpointsEach, 1000) {
-		subset.Addresses = append(subset.Addresses, s.endpointAddress(name, i*s.EndpointsEach+e))
-	}
-	if len(subset.Addresses) > 0 {
-		o.Subsets = append(o.Subsets, subset)
-	}
-	return o
-}
-
-func (s Spec) endpointAddress(service string, number int) corev1.EndpointAddress {
-	a := corev1.EndpointAddress{IP: address(number), TargetRef: s.pod(service, number)}
-	if node := s.nodeOf(number); node != "" {
-		a.NodeName = &node
-	}
-	return a
 }
 
 // ErrNothingToChange says that there are no objects of this package.

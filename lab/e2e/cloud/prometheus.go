@@ -16,9 +16,6 @@ import (
 	"github.com/prometheus/client_golang/api"
 	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -82,18 +79,9 @@ func (p *prometheus) file(name string, content []byte) string {
 // jobs are how the cloud's programs are scraped, as docs/metrics.md says: by a ServiceAccount's token.
 func (p *prometheus) jobs() (jobs []map[string]any) {
 	const reader = "prometheus"
-	accounts := p.Cloud.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
-	_, err := accounts.Create(p.Ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: reader}}, metav1.CreateOptions{})
-	p.Must(err)
-	_, err = p.Cloud.RbacV1().ClusterRoleBindings().Create(p.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: reader},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "openyurt:metrics-reader"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: reader}},
-	}, metav1.CreateOptions{})
-	p.Must(err)
-	token, err := accounts.CreateToken(p.Ctx, reader, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	p.Must(err)
-	file := p.file("reader.token", []byte(token.Status.Token))
+	p.MakeAccount(reader)
+	p.Bind(reader, "openyurt:metrics-reader", kit.Account(reader))
+	file := p.file("reader.token", []byte(p.Token(reader)))
 	for _, program := range programs {
 		pods, err := p.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(p.Ctx,
 			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + program})

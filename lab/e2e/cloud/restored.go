@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -279,7 +278,7 @@ func (r *restored) revision() uint64 {
 func (r *restored) agree(what string, since time.Time, figure string) {
 	last, began := "", time.Now()
 	r.Eventually(restoredPatience, "all have what the cloud has: "+what, func() error {
-		err := errors.Join(r.clientsAgree(), r.siteAgrees(), r.ownObjectsAgree())
+		err := errors.Join(r.clientsAgree(), r.siteAgrees())
 		if err == nil {
 			return nil
 		}
@@ -308,29 +307,6 @@ func (r *restored) clientsAgree() error {
 		}
 	}
 	return errors.Join(all...)
-}
-
-// siteAgrees fails if the coordinator shows a pool resource differently from the cloud.
-func (r *restored) siteAgrees() error {
-	for _, resource := range []string{"services", kit.EndpointSlices.Resource} {
-		want, err := r.ObjectsAt(r.Cloud, resource)
-		if err != nil {
-			return err
-		}
-		has, err := r.ObjectsAt(r.site, resource)
-		if err != nil {
-			return fmt.Errorf("the coordinator: %w", err)
-		}
-		for _, objects := range []map[string]map[string]any{want, has} {
-			maps.DeleteFunc(objects, func(name string, _ map[string]any) bool {
-				return !strings.HasPrefix(name, load.Namespace+"/") // the coordinator has its own Service
-			})
-		}
-		if err := shownAs(resource, want, has); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // onDisk restarts a node's hub while the hub can ask nobody, and expects it to have what the cloud had before. It compares with

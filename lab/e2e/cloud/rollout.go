@@ -54,7 +54,7 @@ func coordinatorRollout(t *kit.T) {
 	programs, err := t.Lab.Programs()
 	t.Must(err)
 	r := &rollout{T: t, ctr: programs.Ctr}
-	first := r.pod(canaryPool)
+	first := r.CoordinatorOf(canaryPool)
 	image, tag, _ := strings.Cut(first.Spec.Containers[0].Image, ":")
 	_, kubernetes, _ := strings.Cut(tag, "-k")
 	r.image, r.kubernetes = image, kubernetes
@@ -184,25 +184,11 @@ func (r *rollout) upgrade(release string) {
 	r.Must(err)
 }
 
-// pod returns the Pod of a pool's coordinator, the newest one that stays.
-func (r *rollout) pod(pool string) *corev1.Pod {
-	pods, err := r.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(r.Ctx, metav1.ListOptions{
-		LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator + "," + edge.LabelNodePool + "=" + pool,
-	})
-	r.Must(err)
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.DeletionTimestamp == nil {
-			return p
-		}
-	}
-	return &corev1.Pod{}
-}
-
 // all are the coordinators' Pods by their pools.
 func (r *rollout) all() map[string]types.UID {
 	all := map[string]types.UID{}
 	for _, pool := range []string{canaryPool, otherPool, frozenPool} {
-		all[pool] = r.pod(pool).UID
+		all[pool] = r.CoordinatorOf(pool).UID
 	}
 	return all
 }
@@ -211,7 +197,8 @@ func (r *rollout) all() map[string]types.UID {
 func (r *rollout) untouched(had map[string]types.UID, pools ...string) {
 	for _, pool := range pools {
 		history := r.Seen.OfPod(had[pool])
-		if len(history) == 0 || history[len(history)-1].Deleting || history[len(history)-1].Gone || r.pod(pool).UID != had[pool] {
+		if len(history) == 0 || history[len(history)-1].Deleting || history[len(history)-1].Gone ||
+			r.CoordinatorOf(pool).UID != had[pool] {
 			r.Fail("the coordinator of %s was replaced: %+v", pool, history)
 		}
 	}
@@ -219,7 +206,7 @@ func (r *rollout) untouched(had map[string]types.UID, pools ...string) {
 
 // is fails unless a pool's coordinator is of a release.
 func (r *rollout) is(pool, release string) error {
-	p := r.pod(pool)
+	p := r.CoordinatorOf(pool)
 	if len(p.Spec.Containers) == 0 || p.Spec.Containers[0].Image != r.name(release) {
 		return fmt.Errorf("the Pod %s of %s is not of %s", p.Name, pool, release)
 	}
@@ -228,7 +215,7 @@ func (r *rollout) is(pool, release string) error {
 
 // runs fails unless a pool's coordinator is of a release, on that node.
 func (r *rollout) runs(pool, node, release string) error {
-	if is := r.pod(pool).Spec.NodeName; is != node {
+	if is := r.CoordinatorOf(pool).Spec.NodeName; is != node {
 		return fmt.Errorf("it is on %q, not on %s", is, node)
 	}
 	return r.is(pool, release)
@@ -275,7 +262,7 @@ func (r *rollout) pullers() ([]corev1.Pod, error) {
 func (r *rollout) puller() string {
 	pods, err := r.pullers()
 	r.Must(err)
-	now := r.pod(canaryPool).Spec.NodeName
+	now := r.CoordinatorOf(canaryPool).Spec.NodeName
 	if len(pods) != 1 || !strings.HasPrefix(pods[0].Spec.NodeName, canaryPool+"-") || pods[0].Spec.NodeName == now {
 		r.Fail("%d Pods pull an image, while the coordinator is on %s: %+v", len(pods), now, pods)
 	}
@@ -331,7 +318,7 @@ func (r *rollout) inOrder(had map[string]types.UID, pools ...string) {
 // when the new one began to serve.
 func (r *rollout) gap(had types.UID, pool string) (told, ready time.Time) {
 	told, ended := r.Seen.FirstPod(had, time.Time{}, func(p kit.PodAt) bool { return p.Deleting || p.Gone })
-	ready, serves := r.Seen.FirstPod(r.pod(pool).UID, time.Time{}, func(p kit.PodAt) bool { return p.Ready })
+	ready, serves := r.Seen.FirstPod(r.CoordinatorOf(pool).UID, time.Time{}, func(p kit.PodAt) bool { return p.Ready })
 	if !ended || !serves {
 		r.Fail("of %s the former coordinator has ended: %t, and the new one serves: %t", pool, ended, serves)
 	}

@@ -14,11 +14,9 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/lab"
@@ -368,24 +366,8 @@ func (n *installed) signsItself() {
 const workload = "workload"
 
 func (n *installed) deployWorkload() {
-	_, err := n.Cloud.CoreV1().Pods(kit.Namespace).Create(n.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: workload},
-		Spec: corev1.PodSpec{
-			NodeName: n.name, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: workload, Image: kit.WebImage, Command: []string{"sh", "-c", "echo here; exec sleep 86400"},
-			}},
-		},
-	}, metav1.CreateOptions{})
-	n.Must(err)
-	n.Eventually(60*time.Second, "the Pod "+workload+" runs", func() error {
-		pod, err := n.Cloud.CoreV1().Pods(kit.Namespace).Get(n.Ctx, workload, metav1.GetOptions{})
-		if err == nil && pod.Status.Phase != corev1.PodRunning {
-			err = fmt.Errorf("it is %s", pod.Status.Phase)
-		}
-		return err
-	})
+	n.Node(n.name).RunPod(workload, []string{"sh", "-c", "echo here; exec sleep 86400"}, nil)
+	n.PodRuns(workload)
 }
 
 // onSite gets at a Pod of the node and its figures at the pool's coordinator.

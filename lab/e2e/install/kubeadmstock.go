@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/lab"
@@ -243,18 +242,9 @@ func (n *installed) deployShop() {
 		},
 	}, metav1.CreateOptions{})
 	n.Must(err)
-	_, err = n.Cloud.CoreV1().Pods(kit.Namespace).Create(n.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: shop, Labels: labels},
-		Spec: corev1.PodSpec{
-			NodeName: n.name, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: shop, Image: kit.WebImage, Command: []string{"sh", "-c",
-					"mkdir -p /www; hostname > /www/index.html; exec httpd -f -p " + shopPort + " -h /www"},
-			}},
-		},
-	}, metav1.CreateOptions{})
-	n.Must(err)
+	n.Node(n.name).RunPod(shop, []string{
+		"sh", "-c", "mkdir -p /www; hostname > /www/index.html; exec httpd -f -p " + shopPort + " -h /www",
+	}, func(p *corev1.Pod) { p.Labels = labels })
 }
 
 // shopAnswers waits until the Pod answers at the address that it has now, and returns that.

@@ -1,13 +1,9 @@
 package install
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -98,28 +94,9 @@ func behindAProxy(t *kit.T) {
 
 // proxy starts a company's proxy on the cloud's machine. The returned function kills it, with all connections through it.
 func (n *installed) proxy(address string) (end func() connect.Report) {
-	self, err := os.Executable()
-	n.Must(err)
-	cmd, err := n.Lab.Inside(n.Ctx, "cloud", self, connect.Command)
-	n.Must(err)
-	var complaints strings.Builder
-	cmd.Stderr = &complaints
-	in, err := cmd.StdinPipe()
-	n.Must(err)
-	out, err := cmd.StdoutPipe()
-	n.Must(err)
-	n.Must(cmd.Start())
-	o := connect.Order{Listen: address + ":" + proxyPort, User: proxyUser, Password: proxyPassword}
-	err = json.NewEncoder(in).Encode(o) //nolint:gosec // the proxy has to know its password
-	if _, ready := io.ReadFull(out, make([]byte, 1)); err != nil || ready != nil {
-		n.Fail("the proxy: %w", errors.Join(err, ready, in.Close(), cmd.Wait(), errors.New(complaints.String())))
-	}
-	return func() (said connect.Report) {
-		n.Must(in.Close())
-		err := json.NewDecoder(out).Decode(&said)
-		n.Must(errors.Join(err, cmd.Wait()))
-		return said
-	}
+	return kit.Play[connect.Report](n.T, "cloud", connect.Command, connect.Order{
+		Listen: address + ":" + proxyPort, User: proxyUser, Password: proxyPassword,
+	})
 }
 
 // behind makes kubelet use the proxy, as an administrator would, and closes every other way to the cloud.

@@ -39,6 +39,7 @@ type Audience struct {
 	Collection
 	Truth *watchcheck.Truth
 	Seats []Seat
+	stop  func() // ends the recording of the truth
 }
 
 // Seat is one client of a node's hub.
@@ -59,25 +60,60 @@ func (t *T) Watcher(access *rest.Config, path string) watchcheck.Config {
 // Record begins to record the truth about a collection, at the cloud and without any hub. Call it before everything that the
 // audience is to be judged by.
 func (t *T) Record(collection Collection) *Audience {
-	return &Audience{Collection: collection, Truth: t.Truth(t.Ctx, collection)}
-}
-
-// Truth records a collection in the cloud until ctx ends.
-func (t *T) Truth(ctx context.Context, collection Collection) *watchcheck.Truth {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	config := t.Watcher(access, collection.Path)
 	config.Protobuf = collection.Protobuf
 	truth, err := watchcheck.NewTruth(config)
 	t.Must(err)
-	t.Background.Go(func() { _ = truth.Run(ctx) })
+	a := &Audience{Collection: collection, Truth: truth}
+	a.record(t)
 	t.Eventually(30*time.Second, "the truth about "+collection.Name+" is being recorded", func() error {
 		if truth.Position() == 0 {
 			return errors.New("it has not been listed")
 		}
 		return nil
 	})
-	return truth
+	return a
+}
+
+// record records the truth until stop is called, or the scenario ends.
+func (a *Audience) record(t *T) {
+	ctx, cancel := context.WithCancel(t.Ctx)
+	ended := make(chan struct{})
+	t.Background.Go(func() {
+		defer close(ended)
+		_ = a.Truth.Run(ctx)
+	})
+	a.stop = func() {
+		cancel()
+		<-ended
+	}
+}
+
+// Pause ends the recording of the truth once that has everything. Nothing may be written from before it until Resume has
+// returned.
+func (a *Audience) Pause(t *T) {
+	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)
+	defer cancel()
+	_, err := a.Truth.Facts(ctx)
+	t.Must(err)
+	a.stop()
+}
+
+// Resume goes on with the recording, when the cloud tells the truth again. After a restart of kube-apiserver that begins with a
+// 410, which comes in a watch, and a list.
+func (a *Audience) Resume(t *T) {
+	a.record(t)
+	t.Eventually(60*time.Second, "the truth about "+a.Name+" is being recorded again", func() error {
+		history := a.Truth.History()
+		last := history[len(history)-1]
+		watching := []watchcheck.Kind{watchcheck.Began, watchcheck.Event, watchcheck.Bookmark}
+		if !slices.Contains(watching, last.Kind) || time.Since(last.At) < 2*time.Second {
+			return fmt.Errorf("its last: %v", last)
+		}
+		return nil
+	})
 }
 
 // Seat puts two clients on each node. One lists and watches, in protobuf where that exists, as kube-proxy does. The other
@@ -174,11 +210,7 @@ func (a *Audience) Judge(t *T, expired map[string]int) {
 	defer cancel()
 	facts, err := a.Truth.Facts(ctx)
 	t.Must(err)
-	t.Figure("lateness_p50_ms", float64(a.JudgeBy(t, facts, expired).Microseconds())/1000)
-}
-
-// JudgeBy is Judge by facts that the caller has. It returns how late the latest client's events were, as their median.
-func (a *Audience) JudgeBy(t *T, facts *watchcheck.Facts, expired map[string]int) (worst time.Duration) {
+	var worst time.Duration // how late the latest client's events were, as their median
 	for _, s := range a.Seats {
 		report := watchcheck.Check(facts, s.Recorder.History(), watchcheck.Bounds{Expired: expired[s.Node]})
 		t.Say("%s, the %s client on %s: %v", a.Name, s.Name, s.Node, report)
@@ -187,7 +219,7 @@ func (a *Audience) JudgeBy(t *T, facts *watchcheck.Facts, expired map[string]int
 		}
 		worst = max(worst, report.P50)
 	}
-	return worst
+	t.Figure("lateness_p50_ms", float64(worst.Microseconds())/1000)
 }
 
 // ListedOnce expects no list of the collection over the WAN after the first.

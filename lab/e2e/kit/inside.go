@@ -6,24 +6,33 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 )
 
-// StartInside starts a command of yurtlab on a machine's network, and gives it an order, as a line of JSON.
-func (t *T) StartInside(machine, command string, order any) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader) {
+// Play runs a command of yurtlab on a machine's network, gives it an order, and waits until it is ready. The returned function
+// ends it, and returns its report.
+func Play[Report any](t *T, machine, command string, order any) (end func() Report) {
 	self, err := os.Executable()
 	t.Must(err)
-	cmd, err = t.Lab.Inside(t.Ctx, machine, self, command)
+	cmd, err := t.Lab.Inside(t.Ctx, machine, self, command)
 	t.Must(err)
 	complaints := &bytes.Buffer{}
 	cmd.Stderr = complaints
-	in, err = cmd.StdinPipe()
+	in, err := cmd.StdinPipe()
 	t.Must(err)
-	out, err = cmd.StdoutPipe()
+	out, err := cmd.StdoutPipe()
 	t.Must(err)
 	t.Must(cmd.Start())
-	if err := json.NewEncoder(in).Encode(order); err != nil {
-		t.Fail("%s on %s: %w", command, machine, errors.Join(err, cmd.Wait(), errors.New(complaints.String())))
+	failed := func(errs ...error) {
+		if err := errors.Join(errs...); err != nil {
+			t.Fail("%s on %s: %w: %s", command, machine, err, complaints)
+		}
 	}
-	return cmd, in, out
+	err = json.NewEncoder(in).Encode(order)
+	if _, ready := io.ReadFull(out, make([]byte, 1)); err != nil || ready != nil { // it writes an empty line
+		failed(err, ready, in.Close(), cmd.Wait())
+	}
+	return func() (r Report) {
+		failed(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait())
+		return r
+	}
 }

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/lab"
 )
 
 // SumOf adds up the series of a metric, in the format of Prometheus, that have each of these labels, as name="value".
@@ -37,9 +41,18 @@ func hasAll(series string, labels []string) bool {
 
 // Metric is Node.Metric for the cloud's API server.
 func (cloud Cloud) Metric(name string, labels ...string) float64 {
-	text, err := cloud.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(cloud.t.Ctx)
-	cloud.t.Must(err)
+	return cloud.t.metric(cloud, name, labels)
+}
+
+// Metric is Node.Metric for the first pool's coordinator.
+func (pool Pool) Metric(name string, labels ...string) float64 {
+	return pool.t.metric(pool.Coordinator(lab.Operator), name, labels)
+}
+
+func (t *T) metric(server kubernetes.Interface, name string, labels []string) float64 {
+	text, err := server.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
+	t.Must(err)
 	sum, err := SumOf(string(text), name, labels)
-	cloud.t.Must(err)
+	t.Must(err)
 	return sum
 }

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/lab"
 )
@@ -35,31 +34,21 @@ func (node Node) DeployNeedy() (answer string) {
 	script := fmt.Sprintf("mkdir -p /www; cat /config/key /secret/key > /www/index.html; "+
 		"cut -d. -f2 /var/run/secrets/kubernetes.io/serviceaccount/token | wc -c >> /www/index.html; "+
 		"exec httpd -f -p 127.0.0.1:%d -h /www", NeedyPort)
-	_, err = node.t.Cloud.CoreV1().Pods(Namespace).Create(node.t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: NeedyName},
-		Spec: corev1.PodSpec{
-			NodeName: node.name, HostNetwork: true, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: NeedyName, Image: WebImage, Command: []string{"sh", "-c", script},
-				VolumeMounts: []corev1.VolumeMount{mount("config"), mount("secret")},
-				Ports:        []corev1.ContainerPort{{ContainerPort: NeedyPort}},
-				ReadinessProbe: &corev1.Probe{
-					PeriodSeconds: 1,
-					ProbeHandler: corev1.ProbeHandler{
-						TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(NeedyPort)},
-					},
-				},
-			}},
-			Volumes: []corev1.Volume{
-				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-					LocalObjectReference: corev1.LocalObjectReference{Name: NeedyName},
-				}}},
-				{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: NeedyName}}},
-			},
-		},
-	}, metav1.CreateOptions{})
-	node.t.Must(err)
+	node.RunPod(NeedyName, []string{"sh", "-c", script}, func(p *corev1.Pod) {
+		p.Spec.HostNetwork = true
+		c := &p.Spec.Containers[0]
+		c.VolumeMounts = []corev1.VolumeMount{mount("config"), mount("secret")}
+		c.Ports = []corev1.ContainerPort{{ContainerPort: NeedyPort}}
+		c.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+			TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(NeedyPort)},
+		}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: NeedyName},
+			}}},
+			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: NeedyName}}},
+		}
+	})
 	node.t.Eventually(60*time.Second, "the Pod "+NeedyName+" answers on "+node.name, func() error {
 		var err error
 		answer, err = node.NeedyAnswers()

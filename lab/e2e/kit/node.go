@@ -1,10 +1,8 @@
 package kit
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -76,13 +74,7 @@ func (node Node) List(path string) (map[string]any, error) {
 
 // Fetch gets a URL as a program of the node would.
 func (node Node) Fetch(url string) (string, error) {
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return node.t.Lab.Dial(ctx, node.name, address)
-		},
-	}}
-	return Fetch(node.t.Ctx, client, url)
+	return Fetch(node.t.Ctx, &http.Client{Timeout: 2 * time.Second, Transport: node.t.From(node.name)}, url)
 }
 
 // Metric returns the sum of a metric of the node's hub over all series that have each of these labels, as name="value".

@@ -3,6 +3,7 @@ package kit
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,9 +121,6 @@ func (pool Pool) SettledAway() string {
 		}
 		return err
 	})
-	carried, err := pool.t.Lab.Traffic(pool.t.Ctx, false)
-	pool.t.Must(err)
-	pool.t.CarriedBefore[coordinatorNode] = carried[coordinatorNode]
 	pool.t.Must(pool.t.Lab.Node(pool.t.Ctx, lab.Start, coordinatorNode, lab.Hub))
 	return pool.Settled(30 * time.Second)
 }
@@ -212,6 +210,20 @@ func (pool Pool) CoordinatorsIn(slot edge.Slot) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
+// CoordinatorOf returns the Pod of a pool's coordinator that stays; one without a name means that there is none.
+func (t *T) CoordinatorOf(pool string) *corev1.Pod {
+	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{
+		LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator + "," + edge.LabelNodePool + "=" + pool,
+	})
+	t.Must(err)
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.DeletionTimestamp == nil {
+			return p
+		}
+	}
+	return &corev1.Pod{}
+}
+
 // PodReady reports whether a Pod has the condition Ready.
 func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -270,6 +282,16 @@ func (pool Pool) Shared(within time.Duration, resource string) {
 // the lab.
 func (pool Pool) ListsOverWAN(resource string) []lab.FullRead {
 	return pool.t.Cloud.ListsBy(pool.Nodes(), resource)
+}
+
+// Selection says for whom a read is, and what it selects. It leaves out the timeout in a watch's URI, which is random.
+func Selection(l lab.FullRead) string {
+	path, rest, _ := strings.Cut(l.URI, "?")
+	query, err := url.ParseQuery(rest)
+	if err != nil {
+		return l.User + " " + l.URI
+	}
+	return fmt.Sprint(l.User, " ", path, " ", query.Get("fieldSelector"), " ", query.Get("labelSelector"))
 }
 
 // firstLists returns how many lists over the WAN a resource had cost when the pool was complete. Usually that is one. In an

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -22,6 +24,16 @@ func (t *T) Client(access *rest.Config) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(access)
 	t.Must(err)
 	return client
+}
+
+// From returns a transport that makes a connection from a machine for each request.
+func (t *T) From(machine string) *http.Transport {
+	return &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return t.Lab.Dial(ctx, machine, address)
+		},
+	}
 }
 
 // Ask sends a GET as kubectl would.
@@ -147,4 +159,56 @@ func (t *T) ObjectsAt(server kubernetes.Interface, resource string) (map[string]
 		return nil, err
 	}
 	return ByName(text)
+}
+
+// SameShown fails with a difference between what a coordinator shows of a resource and what the cloud has, by name. own says
+// which of the cloud's objects the coordinator must show. It may show others, as long as the cloud has them.
+func SameShown(resource string, cloud, shown map[string]map[string]any, own func(o map[string]any) bool) error {
+	n := 0
+	for name, o := range cloud {
+		if !own(o) {
+			continue
+		}
+		n++
+		if resource == "nodes" {
+			known, err := knownNode(o)
+			if err != nil {
+				return err
+			}
+			o = known
+		}
+		there, ok := shown[name]
+		if !ok {
+			return fmt.Errorf("%s %s is not shown", resource, name)
+		}
+		if err := Differs(o, there); err != nil {
+			return fmt.Errorf("%s %s is not shown as it is: %w", resource, name, err)
+		}
+	}
+	for name, o := range shown {
+		if _, ok := cloud[name]; !ok {
+			return fmt.Errorf("%s %s is shown, and is gone: %v", resource, name, o["metadata"])
+		}
+	}
+	if n == 0 {
+		return fmt.Errorf("there are no %s to compare", resource)
+	}
+	return nil
+}
+
+// knownNode returns a Node with the fields that a coordinator's Kubernetes knows: that of a newer kubelet has more.
+func knownNode(o map[string]any) (map[string]any, error) {
+	all, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	var node corev1.Node
+	if err := json.Unmarshal(all, &node); err != nil {
+		return nil, err
+	}
+	if all, err = json.Marshal(node); err != nil {
+		return nil, err
+	}
+	known := map[string]any{}
+	return known, json.Unmarshal(all, &known)
 }

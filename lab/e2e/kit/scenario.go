@@ -72,7 +72,7 @@ type Result struct {
 
 // Run boots a lab, runs a scenario in it and ends the lab, whatever happens.
 func Run(ctx context.Context, s Scenario, o Options) Result {
-	t := &T{scenario: s, out: o.Out, Start: time.Now(), figures: map[string]float64{}, CarriedBefore: map[string]wire.Bytes{}}
+	t := &T{scenario: s, out: o.Out, Start: time.Now(), figures: map[string]float64{}}
 	err := t.boot(ctx, o)
 	if err == nil {
 		err = errors.Join(t.Protect(func(t *T) { hubsFound(t); s.Run(t); t.Must(t.unread()) }), t.Protect(bytesCarried),

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"yurtcoordinator/lab"
-	"yurtcoordinator/lab/wire"
 )
 
 // T is a running scenario.
@@ -38,10 +37,6 @@ type T struct {
 	// alone is how many lists over the WAN each resource had cost at the moment when all hubs first had it from the right
 	// source. Only an installed lab uses it.
 	alone map[string]int
-
-	// CarriedBefore is the traffic of a node's cable before its hub was restarted; nodes whose hub was not restarted have no
-	// entry.
-	CarriedBefore map[string]wire.Bytes
 
 	mu      sync.Mutex
 	figures map[string]float64

@@ -19,6 +19,36 @@ const (
 	Namespace = corev1.NamespaceDefault
 )
 
+// RunPod makes a Pod that stays on the node, whatever the cloud thinks of the node. Its container has the Pod's name, and runs a
+// command. edit changes the Pod before it is made; nil changes nothing.
+func (node Node) RunPod(name string, command []string, edit func(p *corev1.Pod)) types.UID {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: node.name, TerminationGracePeriodSeconds: ptr.To[int64](1),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers:  []corev1.Container{{Name: name, Image: WebImage, Command: command}},
+		},
+	}
+	if edit != nil {
+		edit(p)
+	}
+	p, err := node.t.Cloud.CoreV1().Pods(p.Namespace).Create(node.t.Ctx, p, metav1.CreateOptions{})
+	node.t.Must(err)
+	return p.UID
+}
+
+// PodRuns waits until a Pod of the scenarios' namespace runs.
+func (t *T) PodRuns(name string) {
+	t.Eventually(60*time.Second, "the Pod "+name+" runs", func() error {
+		p, err := t.Cloud.CoreV1().Pods(Namespace).Get(t.Ctx, name, metav1.GetOptions{})
+		if err == nil && p.Status.Phase != corev1.PodRunning {
+			err = fmt.Errorf("it is %s", p.Status.Phase)
+		}
+		return err
+	})
+}
+
 // DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service with an address of each of the
 // lab's IP families. It waits until all Pods are ready endpoints.
 func (t *T) DeployWeb() map[types.UID]PodAt {

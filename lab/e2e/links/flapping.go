@@ -1,9 +1,7 @@
 package links
 
 import (
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -126,23 +124,13 @@ func readsOf(t *kit.T, nodes []string) (all []lab.FullRead) {
 	return all
 }
 
-// selection returns what a read selects. It leaves out the timeout in a watch's URI, which is random.
-func selection(uri string) string {
-	path, rest, _ := strings.Cut(uri, "?")
-	query, err := url.ParseQuery(rest)
-	if err != nil {
-		return uri
-	}
-	return path + " " + query.Get("fieldSelector") + " " + query.Get("labelSelector")
-}
-
 // listedAgain returns the reads after since that repeat an earlier read of the same node. It is the first read that does not
 // count: a hub reads its NodePool, one object, when it leads for the first time, and that may only be now.
 func listedAgain(reads []lab.FullRead, since time.Time) (again []lab.FullRead) {
 	reads = slices.SortedStableFunc(slices.Values(reads), func(a, b lab.FullRead) int { return a.At.Compare(b.At) })
-	had := map[[2]string]bool{}
+	had := map[string]bool{}
 	for _, l := range reads {
-		what := [2]string{l.User, selection(l.URI)}
+		what := kit.Selection(l)
 		if had[what] && l.At.After(since) {
 			again = append(again, l)
 		}

@@ -133,7 +133,8 @@ func standby(t *kit.T) {
 	standsBy(t, 60*time.Second, names)
 	t.Pool.Shared(30*time.Second, kit.EndpointSlices.Name)
 	lists := len(t.Pool.ListsOverWAN(kit.EndpointSlices.Resource))
-	costOfStandby(t)
+	t.Hold(2*time.Minute, "what only its start needs in memory is over")
+	t.Figure("standby_rss_mb", t.Node(names[1]).Memory(kit.ProgramCoordinator).RSS/(1<<20))
 	for _, dead := range slices.Backward(names) {
 		machineDies(t, dead)
 	}
@@ -361,31 +362,4 @@ func split(t *kit.T, halves [][]string) (join func()) {
 	}
 	change("-I")
 	return func() { change("-D") }
-}
-
-// costOfStandby records what the coordinator that stands by needs on its node.
-func costOfStandby(t *kit.T) {
-	node := t.Pool.Nodes()[1]
-	carried := func() (sum float64) {
-		out, err := t.Lab.Output(t.Ctx, node, "cat", "/proc/net/dev")
-		t.Must(err)
-		for line := range strings.Lines(out) {
-			name, counters, _ := strings.Cut(strings.TrimSpace(line), ":")
-			if all := strings.Fields(counters); name == "eth1" && len(all) > 8 {
-				for _, n := range []string{all[0], all[8]} {
-					bytes, err := strconv.ParseFloat(n, 64)
-					t.Must(err)
-					sum += bytes
-				}
-			}
-		}
-		return sum
-	}
-	const during = 2 * time.Minute // so that the start, and what only that needs in memory, is over
-	before := carried()
-	t.Hold(during, "what the standby's node carries on the LAN while nothing happens")
-	t.Figure("standby_lan_kb_per_s", (carried()-before)/during.Seconds()/1000)
-	memory := t.Node(node).Memory(kit.ProgramCoordinator)
-	t.Figure("standby_anonymous_mb", memory.Anonymous/(1<<20))
-	t.Figure("standby_rss_mb", memory.RSS/(1<<20))
 }

@@ -36,7 +36,7 @@ func All() []Check {
 			}
 		}
 	}
-	return slices.Concat(all, otherReads, writes, customs)
+	return slices.Concat(all, otherReads, writes)
 }
 
 // otherReads are further reads that a node may do.
@@ -49,4 +49,5 @@ var otherReads = []Check{
 	{"request-timeout", "", true, requestTimeout},
 	{"identity", "", true, identity},
 	{"typed-encodings", "", true, typedEncodings},
+	{"custom-versions", "", true, customVersions},
 }

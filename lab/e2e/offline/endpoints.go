@@ -14,7 +14,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/lab"
@@ -76,12 +75,10 @@ func endpointsWhileCut(t *kit.T) {
 
 	t.Say("healing, while the Pod of %s is not ready, as the cloud does not know", one)
 	d.probeFails(asks, one, other)
-	tell := d.watches(from, one)
 	began = t.Heal("pool/p1")
 	t.Pool.Settled(60 * time.Second)
 	d.nothingWrong(asks, began, 45*time.Second, "the cloud takes over")
 	d.unanswered(asks, began, one)
-	tell()
 	d.asTheCloud(from)
 	d.ready(one)
 	d.answers(asks, 20*time.Second, one, other)
@@ -133,26 +130,19 @@ func deployDuo(t *kit.T, nodes ...string) *duo {
 // deploy runs a Pod that answers with its name, and waits until it is ready.
 func (d *duo) deploy(name, node string) {
 	script := fmt.Sprintf("mkdir -p /www; echo %s > /www/index.html; exec httpd -f -p %d -h /www", name, duoPort)
-	_, err := d.Cloud.CoreV1().Pods(kit.Namespace).Create(d.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": duoName}},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: "c", Image: kit.WebImage, Command: []string{"sh", "-c", script},
-				Ports:        []corev1.ContainerPort{{ContainerPort: duoPort}},
-				VolumeMounts: []corev1.VolumeMount{{Name: "state", MountPath: "/state"}},
-				ReadinessProbe: &corev1.Probe{
-					PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 5,
-					ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/state/ready"}}},
-				},
-			}},
-			Volumes: []corev1.Volume{{Name: "state", VolumeSource: corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: duoState},
-			}}},
-		},
-	}, metav1.CreateOptions{})
-	d.Must(err)
+	d.Node(node).RunPod(name, []string{"sh", "-c", script}, func(p *corev1.Pod) {
+		p.Labels = map[string]string{"app": duoName}
+		c := &p.Spec.Containers[0]
+		c.Ports = []corev1.ContainerPort{{ContainerPort: duoPort}}
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "state", MountPath: "/state"}}
+		c.ReadinessProbe = &corev1.Probe{
+			PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 5,
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/state/ready"}}},
+		}
+		p.Spec.Volumes = []corev1.Volume{{Name: "state", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: duoState},
+		}}}
+	})
 	d.Eventually(60*time.Second, "the Pod "+name+" is ready", func() error {
 		p, err := d.Cloud.CoreV1().Pods(kit.Namespace).Get(d.Ctx, name, metav1.GetOptions{})
 		if err == nil && !kit.PodReady(p) {
@@ -192,12 +182,7 @@ func (d *duo) ask(node string) *asks {
 	a := &asks{}
 	var under sync.WaitGroup
 	// What is sent to an address where nobody is gets no answer at all; on a machine that is busy any may take a second.
-	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return d.Lab.Dial(ctx, node, address)
-		},
-	}}
+	client := &http.Client{Timeout: 3 * time.Second, Transport: d.From(node)}
 	under.Go(func() {
 		every := time.NewTicker(100 * time.Millisecond)
 		defer every.Stop()
@@ -392,67 +377,6 @@ func (d *duo) dies(a *asks, pod, other string) {
 	d.answers(a, 60*time.Second, other)
 	d.within(a, "dead", began, began.Add(d.grace()), 5*time.Second)
 	d.Must(d.Lab.Node(d.Ctx, lab.Start, pod, lab.All))
-}
-
-// watches logs every change of three things: a Pod in the cloud, its endpoint in the cloud, and that endpoint as a node's hub
-// shows it. If a Pod answers that is not ready, the log tells which of them was wrong. The returned function ends the watching.
-func (d *duo) watches(node, pod string) (end func()) {
-	ctx, cancel := context.WithCancel(d.Ctx)
-	var under sync.WaitGroup
-	selected := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + duoName}
-	slice := func(of kubernetes.Interface) string {
-		all, err := of.DiscoveryV1().EndpointSlices(kit.Namespace).List(ctx, selected)
-		if err != nil {
-			return "no slice"
-		}
-		for _, s := range all.Items {
-			for _, e := range s.Endpoints {
-				if e.TargetRef != nil && e.TargetRef.Name == pod {
-					return fmt.Sprintf("%s at %v, ready %t, revision %s", pod, e.Addresses, ptr.Deref(e.Conditions.Ready, true),
-						s.ResourceVersion)
-				}
-			}
-		}
-		return "no endpoint of " + pod
-	}
-	looks := map[string]func() string{
-		"the cloud's Pod": func() string {
-			p, err := d.Cloud.CoreV1().Pods(kit.Namespace).Get(ctx, pod, metav1.GetOptions{})
-			if err != nil {
-				return "none"
-			}
-			for _, c := range p.Status.Conditions {
-				if c.Type == corev1.PodReady {
-					return fmt.Sprintf("ready %s %q at %s, revision %s", c.Status, c.Reason, p.Status.PodIP, p.ResourceVersion)
-				}
-			}
-			return "without a condition"
-		},
-		"the cloud's slice": func() string { return slice(d.Cloud) },
-		"the hub's slice":   func() string { return slice(d.Node(node).Client()) },
-	}
-	for what, look := range looks {
-		under.Go(func() {
-			every := time.NewTicker(200 * time.Millisecond)
-			defer every.Stop()
-			for last := ""; ; {
-				if now := look(); now != last && ctx.Err() == nil {
-					last = now
-					d.Say("%s: %s", what, now)
-				}
-				select {
-				case <-ctx.Done():
-					return
-				case <-every.C:
-				}
-			}
-		})
-	}
-	d.Background.Go(func() { <-ctx.Done(); under.Wait() })
-	return func() {
-		cancel()
-		under.Wait()
-	}
 }
 
 // asTheCloud waits until a hub shows the Service's endpoints as the cloud has them.

@@ -143,16 +143,9 @@ func onlyRun(t *kit.T, node string) (pods map[types.UID]kit.PodAt) {
 
 // bindLater binds a Pod to a node that may be off.
 func bindLater(t *kit.T, node string) types.UID {
-	p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: laterName},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1), AutomountServiceAccountToken: ptr.To(false),
-			Containers:  []corev1.Container{{Name: laterName, Image: kit.WebImage, Command: []string{"sleep", "86417"}}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	return p.UID
+	return t.Node(node).RunPod(laterName, []string{"sleep", "86417"}, func(p *corev1.Pod) {
+		p.Spec.AutomountServiceAccountToken = ptr.To(false)
+	})
 }
 
 // containersStarted is how many containers of each Pod of the StatefulSet a node has ever started.

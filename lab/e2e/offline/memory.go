@@ -52,18 +52,10 @@ func deployFickle(t *kit.T, node string) {
 		ObjectMeta: metav1.ObjectMeta{Name: fickleName}, StringData: map[string]string{"key": "first"},
 	}, metav1.CreateOptions{})
 	t.Must(err)
-	_, err = t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fickleName},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1), AutomountServiceAccountToken: ptr.To(false),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: "c", Image: kit.WebImage, Command: strings.Fields(fickleCommand),
-				Env: []corev1.EnvVar{fromSecret("GIVEN_SECRET", fickleName)},
-			}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod(fickleName, strings.Fields(fickleCommand), func(p *corev1.Pod) {
+		p.Spec.AutomountServiceAccountToken = ptr.To(false)
+		p.Spec.Containers[0].Env = []corev1.EnvVar{fromSecret("GIVEN_SECRET", fickleName)}
+	})
 	fickleHas(t, node, "first")
 }
 

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/lab"
 	"yurtcoordinator/lab/e2e/kit"
@@ -145,32 +144,22 @@ func deployMonth(t *kit.T, node string) {
 	file := corev1.LocalObjectReference{Name: monthName + "-fixed-file"}
 	script := fmt.Sprintf("mkdir -p /www; echo $A $B $C $D $(cat /config/key) $(cat /secret/key) > /www/index.html; "+
 		"exec httpd -f -p 127.0.0.1:%d -h /www", monthPort)
-	_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: monthName},
-		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: monthName, Image: kit.WebImage, Command: []string{"sh", "-c", script},
-				Env: []corev1.EnvVar{
-					fromConfig("A", monthName+"-env"), fromSecret("B", monthName+"-env"),
-					fromConfig("C", monthName+"-fixed-env"), fromSecret("D", monthName+"-fixed-env"),
-				},
-				VolumeMounts: []corev1.VolumeMount{
-					{Name: "config", MountPath: "/config"}, {Name: "secret", MountPath: "/secret"},
-				},
+	t.Node(node).RunPod(monthName, []string{"sh", "-c", script}, func(p *corev1.Pod) {
+		p.Spec.HostNetwork = true
+		p.Spec.Containers[0].Env = []corev1.EnvVar{
+			fromConfig("A", monthName+"-env"), fromSecret("B", monthName+"-env"),
+			fromConfig("C", monthName+"-fixed-env"), fromSecret("D", monthName+"-fixed-env"),
+		}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+			{Name: "config", MountPath: "/config"}, {Name: "secret", MountPath: "/secret"},
+		}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "config", VolumeSource: corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: file},
 			}},
-			Volumes: []corev1.Volume{
-				{Name: "config", VolumeSource: corev1.VolumeSource{
-					ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: file},
-				}},
-				{Name: "secret", VolumeSource: corev1.VolumeSource{
-					Secret: &corev1.SecretVolumeSource{SecretName: file.Name},
-				}},
-			},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: file.Name}}},
+		}
+	})
 	t.Eventually(60*time.Second, "the Pod "+monthName+" answers on "+node, func() error { return monthAnswers(t, node) })
 }
 

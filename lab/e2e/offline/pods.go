@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -213,29 +212,15 @@ func nobodyElsewhere(t *kit.T, node string) {
 // grantReading makes two ServiceAccounts, one of which may read a ConfigMap's namespace and all EndpointSlices.
 func grantReading(t *kit.T) {
 	for _, name := range []string{readerName, strangerName} {
-		_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx,
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		t.Must(err)
+		t.MakeAccount(name)
 	}
 	_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: settingsName}, Data: map[string]string{"key": "value"},
 	}, metav1.CreateOptions{})
 	t.Must(err)
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: readerName}}
-	reading := []string{"get", "list", "watch"}
-	_, err = t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: readerName},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: reading},
-			{APIGroups: []string{discoveryv1.GroupName}, Resources: []string{"endpointslices"}, Verbs: reading},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: readerName},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: readerName}, Subjects: subjects,
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Grant(readerName, []rbacv1.PolicyRule{
+		kit.Reads("", "configmaps"), kit.Reads(discoveryv1.GroupName, "endpointslices"),
+	}, kit.Account(readerName))
 }
 
 // podClient is the client of a Pod on a node, with the token of a ServiceAccount; an empty name means no token.
@@ -247,18 +232,11 @@ type podClient struct {
 func newPodClient(t *kit.T, node, account string) podClient {
 	token := ""
 	if account != "" {
-		token = tokenOf(t, account)
+		token = t.Token(account)
 	}
 	c := podClientWith(t, node, token)
 	c.name = account
 	return c
-}
-
-func tokenOf(t *kit.T, account string) string {
-	request, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, account,
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	t.Must(err)
-	return request.Status.Token
 }
 
 func podClientWith(t *kit.T, node, token string) podClient {

@@ -152,7 +152,7 @@ func answeredWith(codes map[string]int, want int) bool {
 
 // edgeReader returns the client of a program that asks by a header that its reads be kept.
 func edgeReader(t *kit.T, node, account string) rest.Interface {
-	access := podAccess(t, node, tokenOf(t, account))
+	access := podAccess(t, node, t.Token(account))
 	access.UserAgent = "agent/lab"
 	access.Wrap(func(rt http.RoundTripper) http.RoundTripper { return edgeCached{rt} })
 	client := t.Client(access)
@@ -171,27 +171,14 @@ func (e edgeCached) RoundTrip(r *http.Request) (*http.Response, error) {
 func grantRevocable(t *kit.T, names ...string) {
 	var subjects []rbacv1.Subject
 	for _, name := range names {
-		_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx,
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		t.Must(err)
-		subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: name})
+		t.MakeAccount(name)
+		subjects = append(subjects, kit.Account(name))
 	}
 	_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: settingsName}, Data: map[string]string{"key": "value"},
 	}, metav1.CreateOptions{})
 	t.Must(err)
-	reading := []string{"get", "list", "watch"}
-	_, err = t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: names[0]},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, Verbs: reading},
-			{APIGroups: []string{discoveryv1.GroupName}, Resources: []string{"endpointslices"}, Verbs: reading},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: names[0]},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: names[0]}, Subjects: subjects,
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Grant(names[0], []rbacv1.PolicyRule{
+		kit.Reads("", "configmaps", "secrets"), kit.Reads(discoveryv1.GroupName, "endpointslices"),
+	}, subjects...)
 }

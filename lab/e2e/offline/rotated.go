@@ -9,9 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/lab"
 	"yurtcoordinator/lab/e2e/kit"
@@ -108,30 +105,16 @@ func agentToken(t *kit.T, node string) (string, error) {
 func deployAgent(t *kit.T, node string) {
 	bins, err := t.Lab.Programs()
 	t.Must(err)
-	_, err = t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx,
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: agentName}}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: agentName},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: agentName}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.MakeAccount(agentName)
+	t.Bind(agentName, "view", kit.Account(agentName))
 	const corefile = `. {\n bind 127.0.0.1\n errors\n kubernetes cluster.local {\n ttl 0\n }\n}\n`
-	_, err = t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: agentName},
-		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true, ServiceAccountName: agentName, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: agentName, Image: kit.WebImage, Command: []string{"sh", "-c", fmt.Sprintf(
-					"printf '%s' > /Corefile; exec %s /Corefile -dns.port %d", corefile, agentProgram, agentPort)},
-				VolumeMounts: []corev1.VolumeMount{{Name: "program", MountPath: "/agent", ReadOnly: true}},
-			}},
-			Volumes: []corev1.Volume{{Name: "program", VolumeSource: corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Dir(bins.CoreDNS)},
-			}}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod(agentName, []string{"sh", "-c", fmt.Sprintf(
+		"printf '%s' > /Corefile; exec %s /Corefile -dns.port %d", corefile, agentProgram, agentPort),
+	}, func(p *corev1.Pod) {
+		p.Spec.HostNetwork, p.Spec.ServiceAccountName = true, agentName
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "program", MountPath: "/agent", ReadOnly: true}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "program", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: filepath.Dir(bins.CoreDNS)},
+		}}}
+	})
 }

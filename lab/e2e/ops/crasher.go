@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/lab/e2e/kit"
 )
@@ -23,23 +22,9 @@ const (
 
 // deployCrasher runs a Pod on a node that can be made to crash, and stays there whatever the cloud thinks of the node.
 func deployCrasher(t *kit.T, node string) types.UID {
-	p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: crasherName},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Containers:  []corev1.Container{{Name: "c", Image: kit.WebImage, Command: strings.Fields(crasherArgs)}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	t.Eventually(60*time.Second, "the Pod "+crasherName+" runs", func() error {
-		got, err := t.Cloud.CoreV1().Pods(kit.Namespace).Get(t.Ctx, crasherName, metav1.GetOptions{})
-		if err == nil && got.Status.Phase != corev1.PodRunning {
-			err = fmt.Errorf("it is %s", got.Status.Phase)
-		}
-		return err
-	})
-	return p.UID
+	uid := t.Node(node).RunPod(crasherName, strings.Fields(crasherArgs), nil)
+	t.PodRuns(crasherName)
+	return uid
 }
 
 // crash kills the Pod's container, once it runs.

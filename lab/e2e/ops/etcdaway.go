@@ -141,20 +141,7 @@ func etcdAway(t *kit.T) {
 
 // needyClient returns the client of the needy Pod's program, with the token that the Pod has. It may read ConfigMaps.
 func needyClient(t *kit.T, node string) kubernetes.Interface {
-	const name = "needy-reader"
-	_, err := t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"},
-		}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: "default"}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Grant("needy-reader", []rbacv1.PolicyRule{kit.Reads("", "configmaps")}, kit.Account("default"))
 	token, err := t.Lab.Output(t.Ctx, node, "sh", "-c", fmt.Sprintf(
 		"nsenter -t $(pgrep -f 'httpd -f -p 127.0.0.1:%d' | head -1) "+
 			"-m cat /var/run/secrets/kubernetes.io/serviceaccount/token", kit.NeedyPort))

@@ -1,10 +1,8 @@
 package ops
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -88,17 +86,9 @@ func failingCloud(t *kit.T) {
 
 // bindLate binds a Pod to a node. The Pod needs nothing that the node's hub does not know.
 func bindLate(t *kit.T, node string) {
-	_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: lateName},
-		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			AutomountServiceAccountToken: ptr.To(false),
-			Containers: []corev1.Container{{Name: "c", Image: kit.WebImage,
-				Command: []string{"sleep", "7654322"}}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod(lateName, []string{"sleep", "7654322"}, func(p *corev1.Pod) {
+		p.Spec.HostNetwork, p.Spec.AutomountServiceAccountToken = true, ptr.To(false)
+	})
 }
 
 // lateRuns waits until the late Pod's container runs.
@@ -142,16 +132,11 @@ func readsWhileFailing(t *kit.T, node string, pods int) {
 func balance(t *kit.T, machine, host, port string) (end func() int) {
 	o := balancer.Order{Listen: fmt.Sprintf("127.0.0.1:%d", balancerPort)}
 	o.Cert, o.Key = t.Lab.CloudKeys()
-	cmd, in, out := t.StartInside(machine, balancer.Command, o)
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fail("the balancer: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
-	}
+	gone := kit.Play[balancer.Report](t, machine, balancer.Command, o)
 	straight := divert(t, machine, []string{"OUTPUT", "-p", "tcp", "-d", host, "--dport", port})
 	return func() int {
 		straight()
-		var r balancer.Report
-		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait()))
-		return int(r.Refused)
+		return int(gone().Refused)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -113,14 +112,11 @@ func podsFindHub(t *kit.T, pods map[types.UID]kit.PodAt, node string) {
 	}
 	authorities, err := t.Node(node).PodAuthorities()
 	t.Must(err)
-	token, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, "default",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	t.Must(err)
 	kubelet, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            "https://" + net.JoinHostPort(hub, strconv.Itoa(edge.PortHubTLS)),
-		TLSClientConfig: rest.TLSClientConfig{CAData: authorities}, BearerToken: token.Status.Token, Dial: kubelet.Dial,
+		TLSClientConfig: rest.TLSClientConfig{CAData: authorities}, BearerToken: t.Token("default"), Dial: kubelet.Dial,
 	})
 	t.Must(err)
 	t.Eventually(30*time.Second, "a Pod's token is good for the hub of "+node+" at "+hub, func() error {

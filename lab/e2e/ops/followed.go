@@ -3,7 +3,6 @@ package ops
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -49,18 +48,12 @@ func follow(t *kit.T, node string) *follower {
 	_, err = t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{ObjectMeta: meta},
 		metav1.CreateOptions{})
 	t.Must(err)
-	_, err = t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: meta,
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1), AutomountServiceAccountToken: ptr.To(false),
-			Containers: []corev1.Container{{Name: "c", Image: kit.WebImage, Command: []string{"sleep", "1000000"}}},
-			Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ // so the node may read it
-				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: followedName}},
-			}}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(node).RunPod(followedName, []string{"sleep", "1000000"}, func(p *corev1.Pod) {
+		p.Spec.AutomountServiceAccountToken = ptr.To(false)
+		p.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ // so the node may read it
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: followedName}},
+		}}}
+	})
 
 	access, err := t.Lab.HubConfig(node)
 	t.Must(err)
@@ -128,7 +121,7 @@ type calm struct {
 func calmSince(t *kit.T) *calm {
 	c := &calm{t: t, listed: map[string]bool{}, downs: map[string]float64{}, failing: map[string]float64{}}
 	for _, l := range lists(t) {
-		c.listed[selection(t, l)] = true
+		c.listed[kit.Selection(l)] = true
 	}
 	for _, node := range t.Pool.Nodes() {
 		c.downs[node], c.failing[node] = t.Node(node).LinkDowns(), failings(t, node)
@@ -162,7 +155,7 @@ func (c *calm) holds() {
 	}
 	t.NeverNotReady(c.since, t.Pool.Nodes()...)
 	for _, l := range lists(t) {
-		if of := selection(t, l); l.At.After(c.since) && c.listed[of] {
+		if of := kit.Selection(l); l.At.After(c.since) && c.listed[of] {
 			t.Fail("%s was listed again, %v after: %+v", of, l.At.Sub(c.since), l)
 		}
 	}
@@ -174,14 +167,6 @@ func lists(t *kit.T) (all []lab.FullRead) {
 		all = append(all, t.Pool.ListsOverWAN(resource)...)
 	}
 	return all
-}
-
-// selection names what a list selects, and for whom.
-func selection(t *kit.T, l lab.FullRead) string {
-	at, err := url.Parse(l.URI)
-	t.Must(err)
-	query := at.Query()
-	return fmt.Sprint(l.User, " ", at.Path, " ", query.Get("fieldSelector"), " ", query.Get("labelSelector"))
 }
 
 // auditAll has the cloud audit every request.

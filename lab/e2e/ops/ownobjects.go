@@ -2,7 +2,6 @@ package ops
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/lab"
@@ -91,21 +89,11 @@ func configuredPod(t *kit.T, node string) types.UID {
 		}, metav1.CreateOptions{})
 		t.Must(err)
 	}
-	from := corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: ownConfig},
-	}}
-	p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: ownConfig},
-		Spec: corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Containers: []corev1.Container{{
-				Name: "c", Image: kit.WebImage, Command: []string{"sleep", "1000000"}, EnvFrom: []corev1.EnvFromSource{from},
-			}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	return p.UID
+	return t.Node(node).RunPod(ownConfig, []string{"sleep", "1000000"}, func(p *corev1.Pod) {
+		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: ownConfig},
+		}}}
+	})
 }
 
 // shownAsInTheCloud waits until the coordinator shows the Nodes, their Pods, the ConfigMaps and ServiceAccounts that
@@ -129,26 +117,9 @@ func shownAsInTheCloud(t *kit.T, site kubernetes.Interface, nodes []string, with
 	})
 }
 
-// knownNode returns a Node with the fields that a coordinator's Kubernetes knows: that of a newer kubelet has more.
-func knownNode(o map[string]any) (map[string]any, error) {
-	all, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	var node corev1.Node
-	if err := json.Unmarshal(all, &node); err != nil {
-		return nil, err
-	}
-	if all, err = json.Marshal(node); err != nil {
-		return nil, err
-	}
-	known := map[string]any{}
-	return known, json.Unmarshal(all, &known)
-}
-
 // sameShown compares the objects of these nodes.
 func sameShown(resource string, nodes []string, cloud, shown map[string]map[string]any) error {
-	of := func(o map[string]any) bool {
+	return kit.SameShown(resource, cloud, shown, func(o map[string]any) bool {
 		meta, _ := o["metadata"].(map[string]any)
 		spec, _ := o["spec"].(map[string]any)
 		switch name, _ := meta["name"].(string); resource {
@@ -164,37 +135,7 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 		default: // what Pods of default use
 			return meta["namespace"] == kit.Namespace && name == "kube-root-ca.crt"
 		}
-	}
-	n := 0
-	for name, o := range cloud {
-		if !of(o) {
-			continue
-		}
-		n++
-		if resource == "nodes" {
-			known, err := knownNode(o)
-			if err != nil {
-				return err
-			}
-			o = known
-		}
-		there, ok := shown[name]
-		if !ok {
-			return fmt.Errorf("%s %s is not shown", resource, name)
-		}
-		if err := kit.Differs(o, there); err != nil {
-			return fmt.Errorf("%s %s is not shown as it is: %w", resource, name, err)
-		}
-	}
-	for name, o := range shown {
-		if _, ok := cloud[name]; !ok {
-			return fmt.Errorf("%s %s is shown, and is gone: %v", resource, name, o["metadata"])
-		}
-	}
-	if n == 0 {
-		return fmt.Errorf("there are no %s to compare", resource)
-	}
-	return nil
+	})
 }
 
 // shownByKubectl compares what kubectl prints, at a moment when the cloud does not change between its two looks at it.

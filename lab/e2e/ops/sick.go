@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,18 +91,11 @@ func sickWebhook(t *kit.T) {
 }
 
 // convert starts the webhook on the cloud's machine. The returned function ends it, and returns how many objects it converted.
-func convert(t *kit.T) (end func() int64) {
+func convert(t *kit.T) func() int64 {
 	o := converter.Order{Listen: fmt.Sprintf("127.0.0.1:%d", converterPort)}
 	o.Cert, o.Key = t.Lab.CloudKeys()
-	cmd, in, out := t.StartInside("cloud", converter.Command, o)
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fail("the webhook: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
-	}
-	return func() int64 {
-		var r converter.Report
-		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait()))
-		return r.Converted
-	}
+	end := kit.Play[converter.Report](t, "cloud", converter.Command, o)
+	return func() int64 { return end().Converted }
 }
 
 // defineWidgets makes a custom resource with these versions, of which the first is stored, and waits until all are served.
@@ -169,29 +160,11 @@ type agents []agent
 
 // agentsOf starts two agents on a node. One has the node's identity, the other a ServiceAccount's.
 func agentsOf(t *kit.T, node string) (all agents) {
-	const name = "widget-readers"
-	_, err := t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{widgetGroup}, Resources: []string{widgets.Resource}, Verbs: []string{"get", "list", "watch"},
-		}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{
-			{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"},
-			{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: "default"},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	token, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, "default",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Grant("widget-readers", []rbacv1.PolicyRule{kit.Reads(widgetGroup, widgets.Resource)},
+		rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}, kit.Account("default"))
 	byNode, err := t.Lab.HubConfig(node)
 	t.Must(err)
-	byAccount, err := t.Lab.HubConfigAs(node, token.Status.Token)
+	byAccount, err := t.Lab.HubConfigAs(node, t.Token("default"))
 	t.Must(err)
 	for as, access := range map[string]*rest.Config{"the node": byNode, "a ServiceAccount": byAccount} {
 		access.UserAgent = "calico-node/e2e"

@@ -14,13 +14,11 @@ import (
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/lab/e2e/kit"
 	"yurtcoordinator/lab/e2e/machinery"
@@ -103,43 +101,21 @@ func access(t *kit.T, config *rest.Config, header http.Header) *machinery.Access
 
 // administrator makes a ServiceAccount with all rights, and returns a token for it.
 func administrator(t *kit.T, name string) string {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx, account, metav1.CreateOptions{})
-	t.Must(err)
-	bind(t, name+"-admin", "cluster-admin", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: name})
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}}
-	made, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, name, request, metav1.CreateOptions{})
-	t.Must(err)
-	return made.Status.Token
-}
-
-func bind(t *kit.T, name, role string, subject rbacv1.Subject) {
-	_, err := t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.MakeAccount(name)
+	t.Bind(name+"-admin", "cluster-admin", kit.Account(name))
+	return t.Token(name)
 }
 
 // readers lets a node read what the suite is about, which nodes by themselves must not read.
 func readers(t *kit.T, node string) {
-	read := func(groups []string, resources ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: groups, Resources: resources, Verbs: []string{"get", "list", "watch"}}
-	}
-	_, err := t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "machinery-reader"},
-		Rules: []rbacv1.PolicyRule{
-			read([]string{""}, "configmaps", "podtemplates", "services", "services/status", "endpoints", "namespaces",
-				"configmaps/status", "podtemplates/status", "endpoints/status"),
-			read([]string{"discovery.k8s.io"}, "endpointslices", "endpointslices/status"),
-			read([]string{"apps"}, "deployments"),
-			read([]string{
-				"node.machinery.example", "plain.machinery.example", "kept.machinery.example",
-			}, "*"),
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	bind(t, "machinery-reader", "machinery-reader", nodeUser(node))
+	t.Grant("machinery-reader", []rbacv1.PolicyRule{
+		kit.Reads("", "configmaps", "podtemplates", "services", "services/status", "endpoints", "namespaces",
+			"configmaps/status", "podtemplates/status", "endpoints/status"),
+		kit.Reads("discovery.k8s.io", "endpointslices", "endpointslices/status"),
+		kit.Reads("apps", "deployments"),
+		kit.Reads("node.machinery.example", "*"), kit.Reads("plain.machinery.example", "*"),
+		kit.Reads("kept.machinery.example", "*"),
+	}, nodeUser(node))
 }
 
 func nodeUser(node string) rbacv1.Subject {

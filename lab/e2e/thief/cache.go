@@ -2,8 +2,6 @@ package thief
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -96,39 +94,13 @@ func stolenCache(t *kit.T) {
 
 // deployReaders runs two Pods of a ServiceAccount that may read ConfigMaps.
 func deployReaders(t *kit.T, node string) {
-	meta := metav1.ObjectMeta{Name: account}
-	_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx, &corev1.ServiceAccount{ObjectMeta: meta},
-		metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
-	}}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: account},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.MakeAccount(account)
+	t.Grant(account, []rbacv1.PolicyRule{kit.Reads("", "configmaps")}, kit.Account(account))
 	for _, name := range []string{staying, leaving} {
-		_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.PodSpec{
-				NodeName: node, ServiceAccountName: account, TerminationGracePeriodSeconds: ptr.To[int64](1),
-				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-				Containers:  []corev1.Container{{Name: name, Image: kit.WebImage, Command: []string{"sleep", "100000"}}},
-			},
-		}, metav1.CreateOptions{})
-		t.Must(err)
+		t.Node(node).RunPod(name, []string{"sleep", "100000"}, func(p *corev1.Pod) { p.Spec.ServiceAccountName = account })
 	}
-	t.Eventually(60*time.Second, "both Pods run", func() error {
-		for _, name := range []string{staying, leaving} {
-			p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Get(t.Ctx, name, metav1.GetOptions{})
-			if err != nil || p.Status.Phase != corev1.PodRunning {
-				return fmt.Errorf("%s: %v, %w", name, p.Status.Phase, err)
-			}
-		}
-		return nil
-	})
+	t.PodRuns(staying)
+	t.PodRuns(leaving)
 }
 
 // podToken returns a token that is bound to a Pod; an empty name means to none.
@@ -178,18 +150,9 @@ func readsAt(t *kit.T, node, token string) (int, error) {
 
 // showToKubelet shows a token to a node's kubelet, as Prometheus does.
 func showToKubelet(t *kit.T, node, token string) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // whoever it is
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return t.Lab.Dial(ctx, node, address) },
-	}}
-	r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, "https://127.0.0.1:10250/metrics", nil)
-	t.Must(err)
-	r.Header.Set("Authorization", "Bearer "+token)
-	response, err := client.Do(r)
-	t.Must(err)
-	t.Must(response.Body.Close())
-	if response.StatusCode != http.StatusForbidden { // kubelet knows who it is, and has asked what it may do
-		t.Fail("kubelet answers %s to a token that it is shown, want 403", response.Status)
+	code, text := showing(t, token, node, "https://127.0.0.1:10250/metrics")
+	if code != http.StatusForbidden { // kubelet knows who it is, and has asked what it may do
+		t.Fail("kubelet answers %d %s to a token that it is shown, want 403", code, text)
 	}
 }
 

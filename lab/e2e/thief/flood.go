@@ -83,9 +83,11 @@ func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context
 	}
 }
 
-// careless returns the settings of a client that does not verify servers.
-func careless() *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
+// careless returns a transport that makes connections from a machine to whoever serves.
+func careless(t *kit.T, machine string) *http.Transport {
+	transport := t.From(machine)
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
+	return transport
 }
 
 func eventFlood(t *kit.T) {
@@ -152,16 +154,13 @@ func eventFlood(t *kit.T) {
 	if now := election(); now != before {
 		t.Fail("the coordinator has started anew")
 	}
-	metrics, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
-	t.Must(err)
-	for _, name := range []string{
-		`yurt_coordinator_limited_requests_total{limit="lasting"}`, `yurt_coordinator_limited_requests_total{limit="renewals"}`,
-		`yurt_coordinator_limited_requests_total{limit="large"}`,
-		`yurt_coordinator_refused_connections_total{reason="too-many"}`,
-	} {
-		if !counted(string(metrics), name) {
-			t.Fail("%s is not counted", name)
+	for _, limit := range []string{"lasting", "renewals", "large"} {
+		if t.Pool.Metric("yurt_coordinator_limited_requests_total", `limit="`+limit+`"`) == 0 {
+			t.Fail("requests beyond the limit %s are not counted", limit)
 		}
+	}
+	if t.Pool.Metric(refusedConnections, `reason="too-many"`) == 0 {
+		t.Fail("connections that are too many are not counted")
 	}
 	audited(t, edge.NodeName(thief).User(), "/events", "what its hub does")
 	if _, lines := t.Pool.CoordinatorSays(); !slices.ContainsFunc(lines, func(l string) bool {
@@ -173,16 +172,6 @@ func eventFlood(t *kit.T) {
 	t.Heal(victim)
 }
 
-// counted reports whether a metric is more than zero.
-func counted(metrics, name string) bool {
-	for line := range strings.Lines(metrics) {
-		if rest, ok := strings.CutPrefix(line, name+" "); ok {
-			return strings.TrimSpace(rest) != "0"
-		}
-	}
-	return false
-}
-
 // floodMore has a node send long headers from six addresses, and write its own Lease as large and as fast as it can, until stop
 // is called.
 func floodMore(t *kit.T, thief, address string, access *rest.Config) (stop func()) {
@@ -190,7 +179,7 @@ func floodMore(t *kit.T, thief, address string, access *rest.Config) (stop func(
 	crowd := &prowl.Crowd{
 		At: []string{address}, Each: floodedBy, Header: longHeader, Cert: access.CertData, Key: access.KeyData,
 	}
-	own := addressOf(t, thief)
+	own := t.Node(thief).Address()
 	for i := range strangersAddresses {
 		from := fmt.Sprintf("%s.%d", own[:strings.LastIndex(own, ".")], 200+i)
 		_, err := t.Lab.Output(t.Ctx, thief, "ip", "address", "add", from+"/24", "dev", "eth1")
@@ -230,7 +219,7 @@ func floodMore(t *kit.T, thief, address string, access *rest.Config) (stop func(
 	return func() {
 		end()
 		writing.Wait()
-		report, seconds := headers.end(), time.Since(began).Seconds()
+		report, seconds := headers(), time.Since(began).Seconds()
 		t.Figure("thiefs_writes_a_second", float64(wrote.Load())/seconds)
 		t.Figure("thiefs_refused_writes_a_second", float64(refused.Load())/seconds)
 		t.Figure("long_headers", float64(report.Opened))
@@ -264,15 +253,9 @@ func patchOnce(ctx context.Context, client *http.Client, host, node string) int 
 // others expects that heartbeats of other nodes are quick: those that their hubs send, as the coordinator measures them, and dry
 // runs, as their senders do. A node's own heartbeats leave it one in some seconds.
 func others(t *kit.T, lasts time.Duration, nodes ...string) {
-	site := t.Pool.Coordinator(lab.Operator)
 	answered := func(within string) float64 {
-		text, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
-		t.Must(err)
-		sum, err := kit.SumOf(string(text), "apiserver_request_duration_seconds_bucket", []string{
-			`resource="leases"`, `verb="PUT"`, `dry_run=""`, `le="` + within + `"`,
-		})
-		t.Must(err)
-		return sum
+		return t.Pool.Metric("apiserver_request_duration_seconds_bucket", `resource="leases"`, `verb="PUT"`, `dry_run=""`,
+			`le="`+within+`"`)
 	}
 	quick, passing, all := answered("0.1"), answered("0.2"), answered("+Inf")
 	var took []time.Duration

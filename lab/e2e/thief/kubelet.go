@@ -65,7 +65,7 @@ func forgedKubelet(t *kit.T) {
 
 	t.Say("a local user holds its port while it is down")
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.KubeletC))
-	thief := prowls(t, node, prowl.Order{Squat: fmt.Sprintf("%s:%d", addressOf(t, node), kubeletsPort)})
+	end := prowls(t, node, prowl.Order{Squat: fmt.Sprintf("%s:%d", t.Node(node).Address(), kubeletsPort)})
 	for _, args := range [][]string{
 		{"logs", "-n", workspace, "plain-1"}, {"logs", "-n", workspace, "plain-1", "--insecure-skip-tls-verify-backend"},
 		{"exec", "-n", workspace, "plain-1", "--", "echo", "secret words"},
@@ -76,7 +76,7 @@ func forgedKubelet(t *kit.T) {
 		}
 		t.Say("refused: kubectl %s: %.300s", strings.Join(args, " "), strings.TrimSpace(out))
 	}
-	report := thief.end()
+	report := end()
 	if report.Connections < 3 || report.Trusted != 0 || len(report.Said) > 0 {
 		t.Fail("%d connections came to it, %d trusted it, and said %q", report.Connections, report.Trusted, report.Said)
 	}
@@ -98,7 +98,7 @@ func forgedKubelet(t *kit.T) {
 // kubelet by the node's name.
 func lendsItsName(t *kit.T, liar, victim string) {
 	t.Say("%s names the address and the certificate of %s", liar, victim)
-	at, leases := addressOf(t, victim), t.Pool.Coordinator(liar).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	at, leases := t.Node(victim).Address(), t.Pool.Coordinator(liar).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	kubectlMust(t, "", "annotate", "node", liar, edge.AnnotationLANAddress+"="+at)
 	t.Eventually(60*time.Second, "the coordinator knows that address", func() error {
 		out, err := kubectl(t, onSite, "", "get", "node", liar, "-o", "jsonpath={.metadata.annotations}")

@@ -15,9 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
@@ -45,6 +42,8 @@ const (
 	// floods is how many clients flood a hub without a token, for floodedFor. mostFlooded is how much its line may carry
 	// meanwhile, in bytes: its own heartbeats, those that it forwards, and nothing of the stranger's.
 	floods, floodedFor, mostFlooded = 16, 5 * time.Second, 100_000
+	// refusedRequests is how many requests a hub has refused, refusedConnections how many connections a coordinator has.
+	refusedRequests, refusedConnections = "yurthub_refused_requests_total", "yurt_coordinator_refused_connections_total"
 )
 
 func lanStranger(t *kit.T) {
@@ -52,8 +51,10 @@ func lanStranger(t *kit.T) {
 	victim := t.Pool.Follower(leader)
 	host := t.Pool.Follower(leader, victim)
 	at := t.Pool.CoordinatorNode()
-	coordinator := net.JoinHostPort(addressOf(t, at), strconv.Itoa(edge.PortCoordinator))
-	podsAt := func(node string) string { return net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)) }
+	coordinator := net.JoinHostPort(t.Node(at).Address(), strconv.Itoa(edge.PortCoordinator))
+	podsAt := func(node string) string {
+		return net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS))
+	}
 	portsOfOurs(t, at, leader, victim, host)
 
 	t.Say("others who are served: an operator at the coordinator, a Pod at the hub of %s", leader)
@@ -93,16 +94,17 @@ func lanStranger(t *kit.T) {
 	t.Say("the stranger comes, and %s is cut off", victim)
 	crowd := &prowl.Crowd{At: []string{coordinator, podsAt(leader)}, Each: fromEach}
 	for i := range strangersAddresses {
-		address := addressOf(t, host)
+		address := t.Node(host).Address()
 		address = fmt.Sprintf("%s.%d", address[:strings.LastIndex(address, ".")], 200+i)
 		_, err := t.Lab.Output(t.Ctx, host, "ip", "address", "add", address+"/24", "dev", "eth1")
 		t.Must(err)
 		crowd.From = append(crowd.From, address)
 	}
-	thief := prowls(t, host, prowl.Order{Crowd: crowd})
+	leave := prowls(t, host, prowl.Order{Crowd: crowd})
 	cut := t.Cut(victim)
 	t.Node(victim).Delegated(cut)
-	reviews := tokenReviews(t)
+	reviews := func() float64 { return t.Cloud.Metric("apiserver_request_total", `resource="tokenreviews"`) }
+	reviewed := reviews()
 	spoofed(t, host, podsAt(leader))
 	flooded(t, host, podsAt(leader), leader)
 	for end := cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration) + 10*time.Second); time.Now().Before(end); {
@@ -115,7 +117,7 @@ func lanStranger(t *kit.T) {
 			t.Fail("the %s waited for %s", who, took)
 		}
 	}
-	asked := tokenReviews(t) - reviews
+	asked := reviews() - reviewed
 	t.Figure("token_reviews", asked)
 	if asked > mostReviews {
 		t.Fail("the cloud was asked about %v tokens, want %d at most", asked, mostReviews)
@@ -127,7 +129,7 @@ func lanStranger(t *kit.T) {
 			t.Fail("the %s has grown by %.0f MiB", what, (now-before[what])/(1<<20))
 		}
 	}
-	report := thief.end()
+	report := leave()
 	t.Figure("connections_made", float64(report.Opened))
 	t.Figure("connections_ended", float64(report.Ended))
 	if report.Ended == 0 {
@@ -142,7 +144,7 @@ func lanStranger(t *kit.T) {
 // portsOfOurs expects that our programs listen at the ports that docs/install.md names, and at no other.
 func portsOfOurs(t *kit.T, nodes ...string) {
 	for _, node := range nodes {
-		address := addressOf(t, node)
+		address := t.Node(node).Address()
 		named := map[string]bool{}
 		for _, p := range []int{edge.PortHub, edge.PortHubHealth, edge.PortCoordinatorProbes} {
 			named[net.JoinHostPort("127.0.0.1", strconv.Itoa(p))] = true
@@ -171,16 +173,7 @@ func portsOfOurs(t *kit.T, nodes ...string) {
 
 // guest returns the access of a Pod at a node's hub. It may read Services.
 func guest(t *kit.T, node string) *rest.Config {
-	const namespace, account = metav1.NamespaceDefault, "default"
-	_, err := t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "guest"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	token, err := t.Cloud.CoreV1().ServiceAccounts(namespace).CreateToken(t.Ctx, account, &authenticationv1.TokenRequest{},
-		metav1.CreateOptions{})
-	t.Must(err)
+	t.Bind("guest", "view", kit.Account("default"))
 	t.Pool.ServesPods()
 	t.Node(node).DeployNeedy() // a node reads only what its Pods mount
 	authorities, err := t.Node(node).PodAuthorities()
@@ -188,20 +181,17 @@ func guest(t *kit.T, node string) *rest.Config {
 	hub, err := t.Lab.HubConfig(t.Pool.CoordinatorNode()) // a Pod of another address
 	t.Must(err)
 	return &rest.Config{
-		Host:            "https://" + net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)),
+		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
 		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
-		BearerToken:     token.Status.Token, Dial: hub.Dial, Timeout: 20 * time.Second,
+		BearerToken:     t.Token("default"), Dial: hub.Dial, Timeout: 20 * time.Second,
 	}
 }
 
 // spoofed shows a hub tokens that the stranger has made up, and none at all.
 func spoofed(t *kit.T, machine, address string) {
-	client := &http.Client{Timeout: commandTimeout, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
-	}}
+	transport := careless(t, machine)
+	transport.DisableKeepAlives, transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = false, 16, 16
+	client := &http.Client{Timeout: commandTimeout, Transport: transport}
 	defer client.CloseIdleConnections()
 	ask := func(token string) (int, error) {
 		r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet,
@@ -260,12 +250,8 @@ func flooded(t *kit.T, machine, address, hub string) {
 		t.Must(err)
 		return all[hub].Up + all[hub].Down
 	}
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), MaxConnsPerHost: floods, MaxIdleConnsPerHost: floods,
-	}
+	transport := careless(t, machine)
+	transport.DisableKeepAlives, transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = false, floods, floods
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Ctx, floodedFor)
 	defer cancel()
@@ -274,10 +260,11 @@ func flooded(t *kit.T, machine, address, hub string) {
 	for i := range floods {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/api/v1/pods", nil)
+				method, body := http.MethodGet, io.Reader(http.NoBody)
 				if i%4 == 0 {
-					r, err = http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), io.LimitReader(zeros{}, 20<<20))
+					method, body = http.MethodPost, io.LimitReader(zeros{}, 20<<20)
 				}
+				r, err := http.NewRequestWithContext(ctx, method, "https://"+address+"/api/v1/pods", body)
 				if err != nil {
 					wrong.Add(1)
 					return
@@ -312,38 +299,17 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tokenReviews returns how many TokenReviews the cloud has answered.
-func tokenReviews(t *kit.T) (n float64) {
-	text, err := t.Cloud.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
-	t.Must(err)
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="tokenreviews"`) {
-			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
-			t.Must(err)
-			n += value
-		}
-	}
-	return n
-}
-
 // strangerSeen expects that the coordinator and a hub have counted the stranger's attempts. Both logs must name one of his
 // addresses, in few lines.
 func strangerSeen(t *kit.T, hub string, addresses []string) {
-	site := t.Pool.Coordinator(lab.Operator)
-	text, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
-	t.Must(err)
 	for _, why := range []string{"no-certificate", "slow"} {
-		if !counted(string(text), `yurt_coordinator_refused_connections_total{reason="`+why+`"}`) {
+		if t.Pool.Metric(refusedConnections, `reason="`+why+`"`) == 0 {
 			t.Fail("the coordinator does not count who is refused as %s", why)
 		}
 	}
-	atHub, err := t.Node(hub).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
-	t.Must(err)
-	for _, name := range []string{
-		`yurthub_connections_refused_total{reason="slow"}`, `yurthub_refused_requests_total{reason="unknown-token"}`,
-	} {
-		if !counted(atHub, name) {
-			t.Fail("%s is not counted", name)
+	for name, why := range map[string]string{"yurthub_connections_refused_total": "slow", refusedRequests: "unknown-token"} {
+		if t.Node(hub).Metric(name, `reason="`+why+`"`) == 0 {
+			t.Fail("the hub of %s does not count in %s who is refused as %s", hub, name, why)
 		}
 	}
 	for _, l := range []struct{ machine, component, says string }{

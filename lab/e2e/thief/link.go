@@ -35,7 +35,7 @@ func pageLink(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	at := t.Pool.CoordinatorNode()
 	phone := t.Pool.Follower(at)
-	port := net.JoinHostPort(addressOf(t, at), strconv.Itoa(edge.PortCoordinatorLinks))
+	port := net.JoinHostPort(t.Node(at).Address(), strconv.Itoa(edge.PortCoordinatorLinks))
 	shut(t, phone, port)
 
 	t.Say("an operator's link, on a phone")
@@ -87,7 +87,7 @@ func pageLink(t *kit.T) {
 	refuses("the withdrawn link's cookie", "/ui/", cookie)
 
 	t.Say("after the coordinator's restart")
-	pod, pods := podOf(t), t.Cloud.CoreV1().Pods(edge.NamespaceSystem)
+	pod, pods := t.CoordinatorOf("p1").Name, t.Cloud.CoreV1().Pods(edge.NamespaceSystem)
 	t.Must(pods.Delete(t.Ctx, pod, metav1.DeleteOptions{}))
 	var third edge.NewPageLink
 	t.Eventually(120*time.Second, "the next coordinator makes a link", func() error {
@@ -155,18 +155,12 @@ func asksForLinks(t *kit.T, pool int, method, query string, told any) error {
 
 // looksAt makes a request from a machine, without a certificate, and follows no redirect. The caller closes the answer's body.
 func looksAt(t *kit.T, machine, address, path, cookie string) (*http.Response, error) {
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), DisableKeepAlives: true,
-	}
 	r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, "https://"+address+path, nil)
 	t.Must(err)
 	if cookie != "" {
 		r.Header.Set("Cookie", cookie)
 	}
-	return transport.RoundTrip(r)
+	return careless(t, machine).RoundTrip(r)
 }
 
 // glance is looksAt, for the code and the text. The code is 0 if nobody answers.
@@ -203,17 +197,4 @@ func shut(t *kit.T, machine, address string) {
 		}
 		return nil
 	})
-}
-
-// podOf returns the Pod of p1's coordinator that stays; empty if there is none.
-func podOf(t *kit.T) string {
-	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx,
-		metav1.ListOptions{LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator})
-	t.Must(err)
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.DeletionTimestamp == nil && strings.HasPrefix(p.Spec.NodeName, "p1-") {
-			return p.Name
-		}
-	}
-	return ""
 }

@@ -1,14 +1,9 @@
 package thief
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,7 +46,7 @@ func localThief(t *kit.T) {
 	wanted := wantedOf(node, secret)
 	report := prowls(t, node, prowl.Order{Ask: wanted, Read: []string{
 		filepath.Join(keys, "kubelet.token"), filepath.Join(keys, "local.pem"), filepath.Join(keys, "client.pem"),
-	}}).end()
+	}})()
 	for i, q := range wanted {
 		want := http.StatusUnauthorized
 		switch {
@@ -115,9 +110,9 @@ func wantedOf(node, secret string) []prowl.Request {
 
 // seen expects that the refusals are counted, and that the hub's log names the user.
 func seen(t *kit.T, node string, refusals int) {
-	total := refusedBy(t, node)
-	if total < refusals {
-		t.Fail("%d refusals are counted, want %d", total, refusals)
+	total := t.Node(node).Metric(refusedRequests)
+	if total < float64(refusals) {
+		t.Fail("%v refusals are counted, want %d", total, refusals)
 	}
 	logs, err := t.Lab.Logs()
 	t.Must(err)
@@ -138,20 +133,20 @@ func seen(t *kit.T, node string, refusals int) {
 	if lines == 0 || lines >= refusals {
 		t.Fail("the hub's log names user %d in %d lines, for %d refusals", prowl.Nobody, lines, refusals)
 	}
-	t.Say("counted: %d refusals; the hub's log names user %d, in %d lines", total, prowl.Nobody, lines)
+	t.Say("counted: %v refusals; the hub's log names user %d, in %d lines", total, prowl.Nobody, lines)
 }
 
 // sniffed listens to the loopback interface while kubelet starts, with all requests of a start, and while it renews its Lease.
 func sniffed(t *kit.T, node, token string) {
 	t.Say("a container that sniffs the loopback interface")
-	thief := prowls(t, node, prowl.Order{Sniff: []string{token, "Bearer", "/leases/" + node, "from-the-secret", inTheClear}})
+	end := prowls(t, node, prowl.Order{Sniff: []string{token, "Bearer", "/leases/" + node, "from-the-secret", inTheClear}})
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.KubeletC))
 	_, err := t.Node(node).Fetch(fmt.Sprintf("http://127.0.0.1:%d/healthz?%s", edge.PortHubHealth, inTheClear))
 	t.Must(err)
 	_, err = t.Node(node).Client().CoreV1().Secrets(kit.Namespace).Get(t.Ctx, kit.NeedyName, metav1.GetOptions{})
 	t.Must(err)
 	t.Hold(10*time.Second, "kubelet starts, and renews its Lease")
-	report := thief.end()
+	report := end()
 	if !slices.Equal(report.Found, []string{inTheClear}) {
 		t.Fail("in %d frames it has found %q, want what was said in the clear alone", report.Frames, report.Found)
 	}
@@ -162,9 +157,9 @@ func sniffed(t *kit.T, node, token string) {
 func squatted(t *kit.T, node, token string) {
 	t.Say("a user who takes the hub's port while it is down")
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
-	thief := prowls(t, node, prowl.Order{Squat: hubsPort})
+	end := prowls(t, node, prowl.Order{Squat: hubsPort})
 	t.Hold(8*time.Second, "kubelet and kube-proxy come by")
-	report := thief.end()
+	report := end()
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.Hub))
 	if report.Connections < 2 || report.Trusted != 0 || len(report.Said) > 0 {
 		t.Fail("%d connections came to it, %d trusted it, and said %q (kubelet's token: %v)", report.Connections, report.Trusted,
@@ -180,45 +175,7 @@ func squatted(t *kit.T, node, token string) {
 	})
 }
 
-// stranger is a prowl that runs on a node.
-type stranger struct {
-	t          *kit.T
-	cmd        *exec.Cmd
-	in         io.WriteCloser
-	out        io.Reader
-	complaints *bytes.Buffer
-}
-
-// prowls starts a stranger on a node. If it has to listen, it listens now.
-func prowls(t *kit.T, node string, o prowl.Order) *stranger {
-	self, err := os.Executable()
-	t.Must(err)
-	s := &stranger{t: t, complaints: &bytes.Buffer{}}
-	s.cmd, err = t.Lab.Inside(t.Ctx, node, self, prowl.Command)
-	t.Must(err)
-	s.cmd.Stderr = s.complaints
-	s.in, err = s.cmd.StdinPipe()
-	t.Must(err)
-	s.out, err = s.cmd.StdoutPipe()
-	t.Must(err)
-	t.Must(s.cmd.Start())
-	t.Must(json.NewEncoder(s.in).Encode(o))
-	if len(o.Ask) == 0 {
-		if _, err := io.ReadFull(s.out, make([]byte, 1)); err != nil {
-			err = errors.Join(err, s.in.Close(), s.cmd.Wait())
-			t.Fail("the stranger on %s: %w: %s", node, err, s.complaints)
-		}
-	}
-	return s
-}
-
-// end makes the stranger stop, and returns its report.
-func (s *stranger) end() prowl.Report {
-	s.t.Must(s.in.Close())
-	var report prowl.Report
-	err := json.NewDecoder(s.out).Decode(&report)
-	if err := errors.Join(err, s.cmd.Wait()); err != nil {
-		s.t.Fail("the stranger: %w: %s", err, s.complaints)
-	}
-	return report
+// prowls starts a stranger on a node. If it has to listen, it listens now. The returned function ends it.
+func prowls(t *kit.T, node string, o prowl.Order) (end func() prowl.Report) {
+	return kit.Play[prowl.Report](t, node, prowl.Command, o)
 }

@@ -46,9 +46,9 @@ func stolenMachine(t *kit.T) {
 	cloud, err := t.Lab.CloudConfigFrom(stolen)
 	t.Must(err)
 	atCloud := strings.TrimSuffix(cloud.Host, "/")
-	atCoordinator := "https://" + net.JoinHostPort(addressOf(t, t.Pool.CoordinatorNode()), strconv.Itoa(edge.PortCoordinator))
+	atCoordinator := "https://" + net.JoinHostPort(t.Node(t.Pool.CoordinatorNode()).Address(), strconv.Itoa(edge.PortCoordinator))
 	podsPort := func(node string) string {
-		return "https://" + net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS))
+		return "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS))
 	}
 	serving := filepath.Join(t.Node(stolen).HubKeys(), "hub.pem")
 	t.Eventually(60*time.Second, "the hub has a serving certificate", func() error {
@@ -59,7 +59,7 @@ func stolenMachine(t *kit.T) {
 	t.Say("kubelet's token of %s", stolen)
 	token, err := os.ReadFile(filepath.Join(t.Node(stolen).HubKeys(), "kubelet.token"))
 	t.Must(err)
-	before := refusedBy(t, victim)
+	before := t.Node(victim).Metric(refusedRequests)
 	const nodes = "/api/v1/nodes"
 	for _, a := range []struct{ machine, url string }{
 		{stolen, podsPort(victim) + nodes}, {stolen, podsPort(stolen) + nodes}, {victim, "https://" + hubsPort + nodes},
@@ -72,7 +72,7 @@ func stolenMachine(t *kit.T) {
 		}
 		t.Say("refused: %s from %s: %d %.80s", a.url, a.machine, code, strings.TrimSpace(text))
 	}
-	if now := refusedBy(t, victim); now < before+3 {
+	if now := t.Node(victim).Metric(refusedRequests); now < before+3 {
 		t.Fail("the hub of %s has counted %v refusals, want 3", victim, now-before)
 	}
 
@@ -85,7 +85,7 @@ func stolenMachine(t *kit.T) {
 	keys := loot{"serving": pair, "own port": own}
 	for key := range keys {
 		for _, url := range []string{
-			atCloud + nodes, atCoordinator + nodes, "https://" + net.JoinHostPort(addressOf(t, victim), "10250") + "/pods",
+			atCloud + nodes, atCoordinator + nodes, "https://" + net.JoinHostPort(t.Node(victim).Address(), "10250") + "/pods",
 		} {
 			code, text := keys.tries(t, key, stolen, http.MethodGet, url)
 			if code != http.StatusUnauthorized && code != http.StatusForbidden && (code != 0 || !kit.ShutOut(text)) {
@@ -118,7 +118,7 @@ func posed(t *kit.T, stolen, victim, cloud string, keys loot) {
 	server, _, err := net.SplitHostPort(strings.TrimPrefix(cloud, "https://"))
 	t.Must(err)
 	accepted := func(key, name string, trusted *x509.CertPool) error { return handshake(t, keys[key], name, trusted) }
-	if err := accepted("serving", addressOf(t, stolen), pods); err != nil {
+	if err := accepted("serving", t.Node(stolen).Address(), pods); err != nil {
 		t.Fail("as itself, to Pods: %w", err)
 	}
 	if err := accepted("own port", "127.0.0.1", kubelets(stolen)); err != nil {
@@ -128,9 +128,10 @@ func posed(t *kit.T, stolen, victim, cloud string, keys loot) {
 		key, name string
 		trusted   *x509.CertPool
 	}{
-		{"serving", addressOf(t, victim), pods}, {"serving", "127.0.0.1", kubelets(victim)},
-		{"own port", "127.0.0.1", kubelets(victim)}, {"own port", addressOf(t, victim), pods},
-		{"serving", edge.PoolName("p1").CoordinatorServerName(), pods}, {"serving", addressOf(t, t.Pool.CoordinatorNode()), pods},
+		{"serving", t.Node(victim).Address(), pods}, {"serving", "127.0.0.1", kubelets(victim)},
+		{"own port", "127.0.0.1", kubelets(victim)}, {"own port", t.Node(victim).Address(), pods},
+		{"serving", edge.PoolName("p1").CoordinatorServerName(), pods},
+		{"serving", t.Node(t.Pool.CoordinatorNode()).Address(), pods},
 		{"serving", server, pods}, {"serving", "kubernetes.default.svc", pods}, {"serving", "localhost", pods},
 	} {
 		err := accepted(a.key, a.name, a.trusted)
@@ -224,12 +225,7 @@ func fromItsCache(t *kit.T, stolen string) {
 
 // showing makes a request with a bearer token from a machine, and returns the answer's code and the beginning of its text.
 func showing(t *kit.T, token, machine, url string) (int, string) {
-	client := &http.Client{Timeout: commandTimeout, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: careless(), DisableKeepAlives: true,
-	}}
+	client := &http.Client{Timeout: commandTimeout, Transport: careless(t, machine)}
 	r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, url, nil)
 	t.Must(err)
 	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
@@ -240,19 +236,4 @@ func showing(t *kit.T, token, machine, url string) (int, string) {
 	defer response.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
 	return response.StatusCode, string(text)
-}
-
-// refusedBy returns how many requests a node's hub has refused because of who made them.
-func refusedBy(t *kit.T, node string) (total int) {
-	metrics, err := t.Node(node).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
-	t.Must(err)
-	for line := range strings.Lines(metrics) {
-		if rest, ok := strings.CutPrefix(line, "yurthub_refused_requests_total{"); ok {
-			var n int
-			_, err := fmt.Sscanf(rest[strings.Index(rest, "} ")+2:], "%d", &n)
-			t.Must(err)
-			total += n
-		}
-	}
-	return total
 }

@@ -134,7 +134,7 @@ func stolenNode(t *kit.T) {
 		for _, a := range []struct{ method, path string }{
 			{"GET", "/pods"}, {"POST", "/run/shop/plain-1/c?cmd=id"}, {"POST", "/run/shop/plain-3/c?cmd=id"}, {"GET", "/configz"},
 		} {
-			code, text := keys.tries(t, "node", node, a.method, "https://"+addressOf(t, node)+":10250"+a.path)
+			code, text := keys.tries(t, "node", node, a.method, "https://"+t.Node(node).Address()+":10250"+a.path)
 			if code != http.StatusUnauthorized && code != http.StatusForbidden {
 				t.Fail("%s %s of %s: %d %s", a.method, a.path, node, code, text)
 			}

@@ -157,15 +157,10 @@ func deployPods(t *kit.T) {
 		},
 	}
 	for name, change := range pods {
-		spec := corev1.PodSpec{
-			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Containers:  []corev1.Container{{Name: "c", Image: kit.WebImage, Command: []string{"sleep", "3600"}}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		}
-		change(&spec)
-		_, err := t.Cloud.CoreV1().Pods(namespaceOf(name)).Create(t.Ctx,
-			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
-		t.Must(err)
+		t.Node(node).RunPod(name, []string{"sleep", "3600"}, func(p *corev1.Pod) {
+			p.Namespace = namespaceOf(name)
+			change(&p.Spec)
+		})
 	}
 	site := t.Pool.Coordinator(lab.Operator)
 	t.Eventually(90*time.Second, "all Pods run, and the coordinator shows that", func() error {

@@ -55,16 +55,10 @@ func robbed(t *kit.T, pool edge.PoolName) loot {
 func (l loot) tries(t *kit.T, key, machine, method, url string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return t.Lab.Dial(ctx, machine, address)
-		},
-		TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true, //nolint:gosec // a thief does not mind
-			// Whatever authorities the server names.
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return ptr.To(l[key]), nil },
-		},
-		DisableKeepAlives: true,
+	transport := careless(t, machine)
+	// Whatever authorities the server names.
+	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return ptr.To(l[key]), nil
 	}
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	t.Must(err)
@@ -111,7 +105,7 @@ func stolenCoordinator(t *kit.T) {
 	} {
 		refused(at, a.method, strings.TrimSuffix(cloud.Host, "/")+a.path)
 	}
-	kubelet := func(node string) string { return "https://" + net.JoinHostPort(addressOf(t, node), "10250") }
+	kubelet := func(node string) string { return "https://" + net.JoinHostPort(t.Node(node).Address(), "10250") }
 	for _, a := range []struct{ method, path string }{
 		{"GET", "/pods"}, {"POST", "/run/shop/plain-2/c?cmd=id"}, {"GET", "/containerLogs/shop/plain-2/c"}, {"GET", "/metrics"},
 		{"GET", "/metrics/resource"}, {"GET", "/configz"}, {"GET", "/healthz"},
@@ -181,15 +175,9 @@ func deployPlain(t *kit.T, nodes ...string) {
 		metav1.CreateOptions{})
 	t.Must(err)
 	for i, node := range nodes {
-		_, err := t.Cloud.CoreV1().Pods(workspace).Create(t.Ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("plain-%d", i+1)},
-			Spec: corev1.PodSpec{
-				NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
-				Containers:  []corev1.Container{{Name: "c", Image: kit.WebImage, Command: []string{"sleep", "3600"}}},
-				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			},
-		}, metav1.CreateOptions{})
-		t.Must(err)
+		t.Node(node).RunPod(fmt.Sprintf("plain-%d", i+1), []string{"sleep", "3600"}, func(p *corev1.Pod) {
+			p.Namespace, p.Spec.Containers[0].Name = workspace, "c"
+		})
 	}
 	t.Eventually(90*time.Second, "the Pods run", func() error {
 		for i := range nodes {
@@ -216,16 +204,4 @@ func coordinatorOf(t *kit.T, pool edge.PoolName) string {
 		return err
 	})
 	return server
-}
-
-func addressOf(t *kit.T, node string) string {
-	n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
-	t.Must(err)
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			return a.Address
-		}
-	}
-	t.Fail("%s has no address: %+v", node, n.Status.Addresses)
-	return ""
 }

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/lab"
@@ -77,20 +76,12 @@ func deployTill(t *kit.T) {
 	_, err := t.Cloud.CoreV1().Namespaces().Create(t.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: workspace}},
 		metav1.CreateOptions{})
 	t.Must(err)
-	_, err = t.Cloud.CoreV1().Pods(workspace).Create(t.Ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "till", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: `{"env":"` + password + `"}`},
-		},
-		Spec: corev1.PodSpec{
-			NodeName: t.Pool.Follower(), TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Containers: []corev1.Container{{
-				Name: "c", Image: kit.WebImage, Command: []string{"sh", "-c", "sleep 3600"}, Args: []string{password},
-				Env: []corev1.EnvVar{{Name: "PASSWORD", Value: password}},
-			}},
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-	}, metav1.CreateOptions{})
-	t.Must(err)
+	t.Node(t.Pool.Follower()).RunPod("till", []string{"sh", "-c", "sleep 3600"}, func(p *corev1.Pod) {
+		p.Namespace = workspace
+		p.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"env":"` + password + `"}`}
+		p.Spec.Containers[0].Args = []string{password}
+		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "PASSWORD", Value: password}}
+	})
 	site := t.Pool.Coordinator(lab.Operator)
 	t.Eventually(90*time.Second, "the Pod runs, and the coordinator shows that", func() error {
 		p, err := site.CoreV1().Pods(workspace).Get(t.Ctx, "till", metav1.GetOptions{})

@@ -30,10 +30,8 @@ const (
 	Monotonic Guarantee = "monotonic"
 	// Listable: a list, or the initial events of a watch, holds exactly the objects at its revision.
 	Listable Guarantee = "listable"
-	// Truthful: an event has happened, and has the right type (by the selector), object and content.
+	// Truthful: an event has happened, and has the right type, object and content.
 	Truthful Guarantee = "truthful"
-	// Timely: an event comes no later than the bound.
-	Timely Guarantee = "timely"
 	// Converging: at the end the client knows everything that happened.
 	Converging Guarantee = "converging"
 	// Frugal: there are no more 410s than allowed.
@@ -63,13 +61,8 @@ func (v Violation) String() string {
 // Bounds are what a scenario demands in addition to the guarantees. The zero Bounds demand only that the client knows all facts
 // at the end.
 type Bounds struct {
-	// Lateness is how much later than the truth's recording another recording may learn of an event; 0 means unbounded. It
-	// holds for every event from a watch, also after a reconnect.
-	Lateness time.Duration
 	// Expired is how many 410s are allowed; negative means unbounded.
 	Expired int
-	// Unfinished allows a client to end behind the facts.
-	Unfinished bool
 }
 
 // Report is what Check finds.
@@ -112,7 +105,7 @@ const (
 // Check judges what a client of one endpoint observed.
 func Check(facts *Facts, observed []Observation, bounds Bounds) Report {
 	j := &judge{
-		facts: facts, timeline: newTimeline(facts), wanted: expected(facts), bounds: bounds,
+		facts: facts, timeline: newTimeline(facts), bounds: bounds,
 		told: map[uint64]bool{}, lost: map[uint64]bool{},
 	}
 	for i, o := range observed {
@@ -128,7 +121,6 @@ func Check(facts *Facts, observed []Observation, bounds Bounds) Report {
 type judge struct {
 	facts    *Facts
 	timeline *timeline
-	wanted   []Fact
 	bounds   Bounds
 	report   Report
 	lateness []time.Duration
@@ -230,7 +222,7 @@ func (j *judge) list(o Observation) {
 		j.violated(Monotonic, []uint64{o.Revision, shown}, "%s, after revision %d had been shown", o, shown)
 	}
 	if j.known(o) {
-		if d := diff(j.timeline.at(o.Revision, matching), o.Items); d != "" {
+		if d := diff(j.timeline.at(o.Revision), o.Items); d != "" {
 			j.violated(Listable, []uint64{o.Revision}, "%s %s", o, d)
 		}
 	}
@@ -259,16 +251,16 @@ func (j *judge) begin(o Observation) {
 	}
 }
 
-// after returns the index of the first wanted event after a revision.
+// after returns the index of the first change after a revision.
 func (j *judge) after(revision uint64) int {
-	return sort.Search(len(j.wanted), func(i int) bool { return j.wanted[i].Revision > revision })
+	return sort.Search(len(j.facts.Changes), func(i int) bool { return j.facts.Changes[i].Revision > revision })
 }
 
 // passed judges a client's move to a revision. The client must have been told all that happened before; passed reports what was
 // missing.
 func (j *judge) passed(to uint64, g Guarantee, o Observation) {
 	var missing []uint64
-	for _, w := range j.wanted[j.after(j.position):] {
+	for _, w := range j.facts.Changes[j.after(j.position):] {
 		if w.Revision >= to {
 			break
 		}
@@ -292,7 +284,7 @@ func (j *judge) event(o Observation) {
 		return
 	}
 	n := j.after(o.Revision - 1)
-	happened := n < len(j.wanted) && j.wanted[n].Revision == o.Revision
+	happened := n < len(j.facts.Changes) && j.facts.Changes[n].Revision == o.Revision
 	switch {
 	case j.told[o.Revision]:
 		j.violated(Unique, []uint64{o.Revision}, "%s: told before", o)
@@ -312,9 +304,9 @@ func (j *judge) event(o Observation) {
 	j.resuming = false
 	j.told[o.Revision] = true
 	if !happened {
-		j.violated(Truthful, []uint64{o.Revision}, "%s: did not happen, or does not concern the selector", o)
+		j.violated(Truthful, []uint64{o.Revision}, "%s: did not happen", o)
 	} else {
-		j.compare(o, j.wanted[n])
+		j.compare(o, j.facts.Changes[n])
 	}
 	if o.Type == watch.Deleted {
 		delete(j.content, o.Key)
@@ -326,11 +318,7 @@ func (j *judge) event(o Observation) {
 }
 
 func (j *judge) compare(o Observation, w Fact) {
-	late := max(0, o.At.Sub(w.At))
-	j.lateness = append(j.lateness, late)
-	if j.bounds.Lateness > 0 && late > j.bounds.Lateness {
-		j.violated(Timely, []uint64{o.Revision}, "%s: %v late, more than %v", o, late, j.bounds.Lateness)
-	}
+	j.lateness = append(j.lateness, max(0, o.At.Sub(w.At)))
 	switch {
 	case o.Key != w.Key:
 		j.violated(Truthful, []uint64{o.Revision}, "%s: it happened to %s", o, w.Key)
@@ -387,7 +375,7 @@ func (j *judge) synced(o Observation) {
 		j.violated(Monotonic, []uint64{o.Revision, shown}, "%s, after revision %d had been shown", o, shown)
 	}
 	if j.known(o) {
-		if d := diff(j.timeline.at(o.Revision, matching), j.initial); d != "" {
+		if d := diff(j.timeline.at(o.Revision), j.initial); d != "" {
 			j.violated(Listable, []uint64{o.Revision}, "%s %s", o, d)
 		}
 	}
@@ -407,15 +395,12 @@ func (j *judge) end() {
 	if n := len(j.lateness); n > 0 {
 		j.report.P50, j.report.P99, j.report.Max = j.lateness[n/2], j.lateness[n*99/100], j.lateness[n-1]
 	}
-	if j.bounds.Unfinished {
-		return
-	}
 	if j.position == 0 {
 		j.violated(Converging, nil, "the client ended without content")
 		return
 	}
 	var behind []uint64
-	for _, w := range j.wanted[j.after(j.position):] {
+	for _, w := range j.facts.Changes[j.after(j.position):] {
 		if !j.lost[w.Revision] {
 			behind = append(behind, w.Revision)
 		}
@@ -426,7 +411,7 @@ func (j *judge) end() {
 		return
 	}
 	// Whatever else was seen: the client must now know the truth's last state.
-	if d := diff(j.timeline.at(j.facts.End, matching), j.content); d != "" {
+	if d := diff(j.timeline.at(j.facts.End), j.content); d != "" {
 		j.violated(Converging, nil, "the client's content at the end %s", d)
 	}
 }

@@ -16,13 +16,12 @@ import (
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // randomTruth is a recording of the source: one list, one watch that is interrupted now and then, one list at the end.
-func randomTruth(r *rand.Rand, changes int, selective bool) []Observation {
+func randomTruth(r *rand.Rand, changes int) []Observation {
 	now := epoch
 	revision := 100 + r.Uint64N(1000)
-	matches := func() bool { return !selective || r.IntN(2) == 0 }
 	exists := map[string]Item{}
 	for i := range r.IntN(20) {
-		exists[fmt.Sprintf("ns/initial-%d", i)] = Item{Revision: revision - r.Uint64N(90), Hash: r.Uint64(), Matches: matches()}
+		exists[fmt.Sprintf("ns/initial-%d", i)] = Item{Revision: revision - r.Uint64N(90), Hash: r.Uint64()}
 	}
 	all := []Observation{
 		{Kind: Listed, At: now, Revision: revision, Items: maps.Clone(exists)}, {Kind: Began, Revision: revision},
@@ -32,7 +31,7 @@ func randomTruth(r *rand.Rand, changes int, selective bool) []Observation {
 		revision += 1 + r.Uint64N(4)
 		o := Observation{
 			Kind: Event, At: now, Revision: revision, Type: watch.Modified,
-			Item: Item{Revision: revision, Hash: r.Uint64(), Matches: matches()},
+			Item: Item{Revision: revision, Hash: r.Uint64()},
 		}
 		keys := slices.Sorted(maps.Keys(exists))
 		if len(keys) == 0 || r.IntN(3) == 0 {
@@ -41,7 +40,7 @@ func randomTruth(r *rand.Rand, changes int, selective bool) []Observation {
 			o.Key = keys[r.IntN(len(keys))]
 		}
 		if o.Type == watch.Modified && r.IntN(3) == 0 {
-			o.Type, o.Item.Hash, o.Item.Matches = watch.Deleted, exists[o.Key].Hash, exists[o.Key].Matches
+			o.Type, o.Item.Hash = watch.Deleted, exists[o.Key].Hash
 			delete(exists, o.Key)
 		} else {
 			exists[o.Key] = o.Item
@@ -62,7 +61,7 @@ func randomTruth(r *rand.Rand, changes int, selective bool) []Observation {
 // perfect is what a client of a faultless endpoint observes: random breaks, resumes, bookmarks, 410s, lists and watches
 // that begin with all objects.
 func perfect(r *rand.Rand, facts *Facts) []Observation {
-	p := &player{r: r, facts: facts, lines: newTimeline(facts), wanted: expected(facts), now: epoch, server: facts.Start}
+	p := &player{r: r, facts: facts, lines: newTimeline(facts), now: epoch, server: facts.Start}
 	p.begin()
 	for p.server < facts.End {
 		p.server = min(facts.End, p.server+r.Uint64N(20))
@@ -82,7 +81,7 @@ func perfect(r *rand.Rand, facts *Facts) []Observation {
 			p.add(Observation{Kind: Expired, Err: "410"})
 			p.begin()
 		case 4:
-			p.add(Observation{Kind: Listed, Asked: p.now, Revision: p.server, Items: p.lines.at(p.server, matching), Aside: true})
+			p.add(Observation{Kind: Listed, Asked: p.now, Revision: p.server, Items: p.lines.at(p.server), Aside: true})
 		}
 	}
 	p.catchUp()
@@ -93,7 +92,6 @@ type player struct {
 	r        *rand.Rand
 	facts    *Facts
 	lines    *timeline
-	wanted   []Fact
 	now      time.Time
 	server   uint64 // how far the endpoint is
 	position uint64 // how far the client is
@@ -107,7 +105,7 @@ func (p *player) add(o Observation) {
 }
 
 func (p *player) begin() {
-	content := p.lines.at(p.server, matching)
+	content := p.lines.at(p.server)
 	if p.r.IntN(2) == 0 {
 		p.add(Observation{Kind: Listed, Asked: p.now, Revision: p.server, Items: content})
 		p.add(Observation{Kind: Began, Asked: p.now, Revision: p.server})
@@ -122,7 +120,7 @@ func (p *player) begin() {
 }
 
 func (p *player) catchUp() {
-	for _, w := range p.wanted {
+	for _, w := range p.facts.Changes {
 		if w.Revision <= p.position || w.Revision > p.server {
 			continue
 		}
@@ -265,7 +263,7 @@ var mutations = map[string]mutation{
 		return told, Ordered, true
 	},
 	"an event that the list held is told": func(r *rand.Rand, f *Facts, told []Observation) ([]Observation, Guarantee, bool) {
-		first := expected(f)
+		first := f.Changes
 		i, ok := pick(r, kinds(told, Began), func(i int) bool {
 			return told[i].Revision != 0 && i > 0 && told[i-1].Kind == Listed &&
 				len(first) > 0 && first[0].Revision < told[i].Revision
@@ -277,7 +275,6 @@ var mutations = map[string]mutation{
 		o := Observation{Kind: Event, At: told[i].At, Type: w.Type, Key: w.Key, Revision: w.Revision, Item: w.Item}
 		return slices.Insert(told, i+1, o), Unique, true
 	},
-	"an event comes late":          change(Timely, func(o *Observation) { o.At = o.At.Add(time.Hour) }),
 	"a content is changed":         change(Truthful, func(o *Observation) { o.Item.Hash ^= 1 }),
 	"an event has another key":     change(Truthful, func(o *Observation) { o.Key += "x" }),
 	"an object has another number": change(Truthful, func(o *Observation) { o.Item.Revision-- }),
@@ -296,7 +293,7 @@ var mutations = map[string]mutation{
 		o := told[i]
 		o.Revision--
 		o.Item.Revision--
-		if n := slices.IndexFunc(expected(f), func(w Fact) bool { return w.Revision == o.Revision }); n >= 0 {
+		if n := slices.IndexFunc(f.Changes, func(w Fact) bool { return w.Revision == o.Revision }); n >= 0 {
 			return nil, "", false
 		}
 		return slices.Insert(told, i, o), Truthful, true
@@ -321,7 +318,7 @@ var mutations = map[string]mutation{
 		if !ok {
 			return nil, "", false
 		}
-		told[i].Revision, told[i].Items = f.Start, newTimeline(f).at(f.Start, matching)
+		told[i].Revision, told[i].Items = f.Start, newTimeline(f).at(f.Start)
 		return told[:i+1], Monotonic, true
 	},
 	"initial events are older than before": func(r *rand.Rand, f *Facts, told []Observation) ([]Observation, Guarantee, bool) {
@@ -379,12 +376,12 @@ var mutations = map[string]mutation{
 func TestCheckPassesWhatIsFaultless(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		facts, err := FactsOf(randomTruth(r, r.IntN(200), seed%2 == 0))
+		facts, err := FactsOf(randomTruth(r, r.IntN(200)))
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		told := perfect(r, facts)
-		report := Check(facts, told, Bounds{Lateness: time.Minute, Expired: -1})
+		report := Check(facts, told, Bounds{Expired: -1})
 		if err := report.Err(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -401,7 +398,7 @@ func TestCheckFindsEveryFault(t *testing.T) {
 			applied := 0
 			for seed := range uint64(200) {
 				r := rand.New(rand.NewPCG(seed, 2))
-				facts, err := FactsOf(randomTruth(r, 20+r.IntN(100), seed%2 == 0))
+				facts, err := FactsOf(randomTruth(r, 20+r.IntN(100)))
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -412,7 +409,7 @@ func TestCheckFindsEveryFault(t *testing.T) {
 					continue
 				}
 				applied++
-				report := Check(facts, broken, Bounds{Lateness: time.Minute, Expired: allowed})
+				report := Check(facts, broken, Bounds{Expired: allowed})
 				found := slices.ContainsFunc(report.Violations, func(v Violation) bool { return v.Guarantee == want })
 				if !found {
 					t.Fatalf("seed %d: no violation of %q, only: %v", seed, want, report.Err())
@@ -428,9 +425,9 @@ func TestCheckFindsEveryFault(t *testing.T) {
 // TestCheckBlamesNothingElse: one small fault in an otherwise faultless recording is one violation, at its place.
 func TestCheckBlamesNothingElse(t *testing.T) {
 	facts := &Facts{Start: 10, End: 20, Initial: map[string]Item{}, Changes: []Fact{
-		{Revision: 11, Type: watch.Added, Key: "a", Item: Item{11, 1, true}},
-		{Revision: 13, Type: watch.Modified, Key: "a", Item: Item{13, 2, true}},
-		{Revision: 17, Type: watch.Modified, Key: "a", Item: Item{17, 3, true}},
+		{Revision: 11, Type: watch.Added, Key: "a", Item: Item{11, 1}},
+		{Revision: 13, Type: watch.Modified, Key: "a", Item: Item{13, 2}},
+		{Revision: 17, Type: watch.Modified, Key: "a", Item: Item{17, 3}},
 	}}
 	event := func(n int) Observation {
 		c := facts.Changes[n]
@@ -472,25 +469,19 @@ func TestCheckBlamesNothingElse(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestLateness(t *testing.T) {
 	facts := &Facts{Start: 1, End: 3, Changes: []Fact{
-		{Revision: 2, Type: watch.Added, Key: "a", Item: Item{2, 1, true}, At: epoch},
-		{Revision: 3, Type: watch.Deleted, Key: "a", Item: Item{3, 1, true}, At: epoch},
+		{Revision: 2, Type: watch.Added, Key: "a", Item: Item{2, 1}, At: epoch},
+		{Revision: 3, Type: watch.Deleted, Key: "a", Item: Item{3, 1}, At: epoch},
 	}}
 	told := []Observation{
 		{Kind: Listed, Revision: 1}, {Kind: Began, Revision: 1},
-		{Kind: Event, Type: watch.Added, Key: "a", Revision: 2, Item: Item{2, 1, true}, At: epoch.Add(-time.Second)},
-		{Kind: Event, Type: watch.Deleted, Key: "a", Revision: 3, Item: Item{3, 1, true}, At: epoch.Add(time.Second)},
+		{Kind: Event, Type: watch.Added, Key: "a", Revision: 2, Item: Item{2, 1}, At: epoch.Add(-time.Second)},
+		{Kind: Event, Type: watch.Deleted, Key: "a", Revision: 3, Item: Item{3, 1}, At: epoch.Add(time.Second)},
 	}
-	report := Check(facts, told, Bounds{Lateness: time.Second})
+	report := Check(facts, told, Bounds{})
 	if report.Err() != nil || report.Max != time.Second || report.P50 != time.Second {
 		t.Errorf("got %v: %v", report, report.Err())
-	}
-	if report := Check(facts, told, Bounds{Lateness: time.Second - 1}); len(report.Violations) != 1 {
-		t.Errorf("a second late, with less allowed: %v", report.Err())
-	}
-	if report := Check(facts, told[:3], Bounds{Unfinished: true}); report.Err() != nil {
-		t.Errorf("unfinished, as allowed: %v", report.Err())
 	}
 }
 
@@ -498,29 +489,29 @@ func TestBounds(t *testing.T) {
 func TestFactsAfterA410(t *testing.T) {
 	recording := func(last map[string]Item) []Observation {
 		return []Observation{
-			{Kind: Listed, Revision: 10, Items: map[string]Item{"a": {4, 1, true}, "b": {5, 1, true}}},
+			{Kind: Listed, Revision: 10, Items: map[string]Item{"a": {4, 1}, "b": {5, 1}}},
 			{Kind: Began, Revision: 10},
-			{Kind: Event, Type: watch.Modified, Key: "a", Revision: 11, Item: Item{11, 2, true}},
+			{Kind: Event, Type: watch.Modified, Key: "a", Revision: 11, Item: Item{11, 2}},
 			{Kind: Ended, Err: "cut"}, {Kind: Expired}, {Kind: Failed},
 			{Kind: Listed, Revision: 20, Items: last, At: epoch}, {Kind: Began, Revision: 20},
-			{Kind: Event, Type: watch.Modified, Key: "a", Revision: 21, Item: Item{21, 9, true}},
+			{Kind: Event, Type: watch.Modified, Key: "a", Revision: 21, Item: Item{21, 9}},
 		}
 	}
-	facts, err := FactsOf(recording(map[string]Item{"a": {11, 2, true}, "b": {18, 3, true}, "c": {15, 1, true}}))
+	facts, err := FactsOf(recording(map[string]Item{"a": {11, 2}, "b": {18, 3}, "c": {15, 1}}))
 	want := []Fact{
-		{11, watch.Modified, "a", Item{11, 2, true}, time.Time{}},
-		{15, watch.Added, "c", Item{15, 1, true}, epoch},
-		{18, watch.Modified, "b", Item{18, 3, true}, epoch},
-		{21, watch.Modified, "a", Item{21, 9, true}, time.Time{}},
+		{11, watch.Modified, "a", Item{11, 2}, time.Time{}},
+		{15, watch.Added, "c", Item{15, 1}, epoch},
+		{18, watch.Modified, "b", Item{18, 3}, epoch},
+		{21, watch.Modified, "a", Item{21, 9}, time.Time{}},
 	}
 	if err != nil || !slices.Equal(facts.Changes, want) || facts.End != 21 {
 		t.Errorf("got %+v, %v", facts, err)
 	}
 	for name, last := range map[string]map[string]Item{
-		"one is gone":      {"a": {11, 2, true}},
-		"one goes back":    {"a": {10, 2, true}, "b": {5, 1, true}},
-		"one is from then": {"a": {11, 2, true}, "b": {5, 1, true}, "c": {11, 2, true}},
-		"other content":    {"a": {11, 3, true}, "b": {5, 1, true}},
+		"one is gone":      {"a": {11, 2}},
+		"one goes back":    {"a": {10, 2}, "b": {5, 1}},
+		"one is from then": {"a": {11, 2}, "b": {5, 1}, "c": {11, 2}},
+		"other content":    {"a": {11, 3}, "b": {5, 1}},
 	} {
 		if _, err := FactsOf(recording(last)); !errors.Is(err, ErrNoFacts) {
 			t.Errorf("%s: %v", name, err)
@@ -542,13 +533,13 @@ func TestFactsRefusesWhatHasGaps(t *testing.T) {
 		},
 		"the list at the end differs": func(all []Observation) []Observation {
 			last := len(all) - 1
-			all[last].Items["x"] = Item{Revision: 1, Matches: true}
+			all[last].Items["x"] = Item{Revision: 1}
 			return all
 		},
 	}
 	for name, spoil := range breaks {
 		t.Run(name, func(t *testing.T) {
-			all := spoil(randomTruth(rand.New(rand.NewPCG(7, 7)), 50, false))
+			all := spoil(randomTruth(rand.New(rand.NewPCG(7, 7)), 50))
 			if _, err := FactsOf(all); !errors.Is(err, ErrNoFacts) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -41,13 +40,12 @@ type head struct {
 		Namespace       string            `json:"namespace"`
 		Name            string            `json:"name"`
 		ResourceVersion string            `json:"resourceVersion"`
-		Labels          map[string]string `json:"labels"`
 		Annotations     map[string]string `json:"annotations"`
 	} `json:"metadata"`
 }
 
 // readObject reads the JSON of one object. A bookmark has no name.
-func readObject(raw []byte, match labels.Selector) (object, error) {
+func readObject(raw []byte) (object, error) {
 	var h head
 	if err := json.Unmarshal(raw, &h); err != nil {
 		return object{}, fmt.Errorf("read an object: %w", err)
@@ -65,10 +63,7 @@ func readObject(raw []byte, match labels.Selector) (object, error) {
 		key = h.Metadata.Namespace + "/" + key
 	}
 	return object{
-		key: key,
-		item: Item{
-			Revision: revision, Hash: hash, Matches: match == nil || match.Matches(labels.Set(h.Metadata.Labels)),
-		},
+		key: key, item: Item{Revision: revision, Hash: hash},
 		endsInit: h.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true",
 	}, nil
 }
@@ -118,7 +113,7 @@ func toJSON(raw []byte) (runtime.Object, []byte, error) {
 }
 
 // readList reads the body of a list.
-func readList(body io.Reader, protobuf bool, match labels.Selector) (uint64, map[string]Item, error) {
+func readList(body io.Reader, protobuf bool) (uint64, map[string]Item, error) {
 	raw, err := io.ReadAll(io.LimitReader(body, maxList))
 	if err != nil {
 		return 0, nil, err
@@ -157,7 +152,7 @@ func readList(body io.Reader, protobuf bool, match labels.Selector) (uint64, map
 	}
 	items := make(map[string]Item, len(list.Items))
 	for _, raw := range list.Items {
-		o, err := readObject(raw, match)
+		o, err := readObject(raw)
 		if err != nil {
 			return 0, nil, fmt.Errorf("list: %w", err)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -70,7 +69,7 @@ func FactsOf(recording []Observation) (*Facts, error) {
 		if o.Kind != Listed {
 			continue
 		}
-		if difference := diff(timeline.at(o.Revision, everything), o.Items); difference != "" {
+		if difference := diff(timeline.at(o.Revision), o.Items); difference != "" {
 			return nil, fmt.Errorf("%w: %w: observation %d, %s, events told up to %d: %s", ErrNoFacts, errBehind,
 				i, o, told, difference)
 		}
@@ -123,7 +122,7 @@ func (f *Facts) missed(list Observation) error {
 	if list.Revision < f.End {
 		return fmt.Errorf("after revision %d", f.End)
 	}
-	before, then := newTimeline(f).at(f.End, everything), f.End
+	before, then := newTimeline(f).at(f.End), f.End
 	for key, item := range list.Items {
 		was, existed := before[key]
 		delete(before, key)
@@ -170,53 +169,16 @@ func newTimeline(f *Facts) *timeline {
 	return t
 }
 
-func everything(Item) bool { return true }
-
-func matching(i Item) bool { return i.Matches }
-
-func (t *timeline) at(revision uint64, selected func(Item) bool) map[string]Item {
+func (t *timeline) at(revision uint64) map[string]Item {
 	all := map[string]Item{}
 	for key, states := range t.keys {
 		n := sort.Search(len(states), func(i int) bool { return states[i].revision > revision })
 		if n == 0 {
 			continue
 		}
-		if s := states[n-1]; !s.gone && selected(s.item) {
+		if s := states[n-1]; !s.gone {
 			all[key] = s.item
 		}
-	}
-	return all
-}
-
-// expected returns, in order, the events that a watch delivers with the selector of Item.Matches. Without a selector these are
-// all events.
-func expected(f *Facts) []Fact {
-	last := maps.Clone(f.Initial)
-	if last == nil {
-		last = map[string]Item{}
-	}
-	all := make([]Fact, 0, len(f.Changes))
-	for _, c := range f.Changes {
-		before, was := last[c.Key]
-		gone := c.Type == watch.Deleted
-		if gone {
-			delete(last, c.Key)
-		} else {
-			last[c.Key] = c.Item
-		}
-		had, has := was && before.Matches, !gone && c.Item.Matches
-		switch {
-		case had && has:
-			c.Type = watch.Modified
-		case has:
-			c.Type = watch.Added
-		case had && !gone:
-			// It left the selection: its last content in the selection, with the revision at which it left.
-			c.Type, c.Item.Hash = watch.Deleted, before.Hash
-		case !had:
-			continue
-		}
-		all = append(all, c)
 	}
 	return all
 }

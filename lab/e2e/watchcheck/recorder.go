@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -27,11 +26,6 @@ type Config struct {
 	Protobuf bool
 	// WatchList begins with a watch that delivers all objects first (sendInitialEvents) instead of a list.
 	WatchList bool
-	// Selector is sent as the labelSelector.
-	Selector string
-	// Match is not sent. Objects that it selects are marked in the recording. So a truth that records everything can be
-	// compared with a recording that has the Selector.
-	Match labels.Selector
 	// Agent is the User-Agent, by which endpoints may distinguish clients; empty means "watchcheck".
 	Agent string
 	// Timeout is the requested duration of a watch; 0 means 5 to 10 minutes at random, as in client-go's reflector.
@@ -144,7 +138,7 @@ func (r *Recorder) list(ctx context.Context, aside bool) error {
 		return r.failed(err)
 	}
 	defer response.Body.Close()
-	revision, items, err := readList(response.Body, r.config.Protobuf, r.config.Match)
+	revision, items, err := readList(response.Body, r.config.Protobuf)
 	if err != nil {
 		return r.failed(err)
 	}
@@ -155,9 +149,6 @@ func (r *Recorder) list(ctx context.Context, aside bool) error {
 // get returns a successful answer, or the refusal.
 func (r *Recorder) get(ctx context.Context, query url.Values) (*http.Response, error) {
 	u := *r.url
-	if r.config.Selector != "" {
-		query.Set("labelSelector", r.config.Selector)
-	}
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -263,7 +254,7 @@ func (r *Recorder) take(f frame) error {
 	if f.Type == string(watch.Error) {
 		return statusOf(0, f.Object)
 	}
-	o, err := readObject(f.Object, r.config.Match)
+	o, err := readObject(f.Object)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Type, err)
 	}

@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -196,14 +195,14 @@ func TestRecorderUnderFaults(t *testing.T) {
 			asked: []string{"", "resourceVersion=10", "", "resourceVersion=15"},
 		}, {
 			name:   "all objects first, after a try that was cut",
-			config: Config{WatchList: true, Selector: "app=1"},
+			config: Config{WatchList: true},
 			answers: []answer{
 				cutting(told("ADDED", a)),
 				holding(told("ADDED", a), mark1(15, `,"annotations":{"k8s.io/initial-events-end":"true"}`), mark1(20, "")),
 			}, until: 20,
 			want: "watch 0, ADDED ns/a 5, end of watch 0, watch 0, ADDED ns/a 5, initial events end 15, bookmark 20",
 			asked: []string{
-				"allowWatchBookmarks=true&labelSelector=app%3D1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
+				"allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
 				"sendInitialEvents=true",
 			},
 		}, {
@@ -277,21 +276,18 @@ func TestEncodingsAgree(t *testing.T) {
 
 	s, _ := script(t, watching(string(list)), watching(string(frame), string(last)), watching(string(list)),
 		cutting(string(frame), string(frame[:30])), holding(string(frame)))
-	got := run(t, Config{URL: s.URL, Protobuf: true, Match: labels.SelectorFromSet(labels.Set{"app": "2"})}, 12)
+	got := run(t, Config{URL: s.URL, Protobuf: true}, 12)
 	if want := "list 10, watch 10, MODIFIED ns/a 12"; !strings.HasPrefix(brief(got), want) {
 		t.Fatalf("observed %s, want %s", brief(got), want)
 	}
 
-	j, err := readObject([]byte(`{"data":{"a":"2","z":"1"},"metadata":{"name":"a","labels":{"app":"1"},"namespace":"ns",`+
-		`"resourceVersion":"7"}}`), nil)
+	j, err := readObject([]byte(`{"data":{"a":"2","z":"1"},"metadata":{"name":"a","labels":{"app":"1"},"namespace":"ns",` +
+		`"resourceVersion":"7"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if item := got[0].Items["ns/a"]; item.Hash != j.item.Hash || item.Hash != got[2].Item.Hash {
 		t.Errorf("hashes differ: in a list %x, in an event %x, as JSON %x", item.Hash, got[2].Item.Hash, j.item.Hash)
-	}
-	if got[0].Items["ns/a"].Matches || !j.item.Matches {
-		t.Error("a selector that does not match, or none, was not heeded")
 	}
 }
 
@@ -340,8 +336,5 @@ func TestTruth(t *testing.T) {
 	}
 	if err := Check(facts, truth.History(), Bounds{}).Err(); err != nil {
 		t.Errorf("the truth's own recording: %v", err)
-	}
-	if _, err := NewTruth(Config{Client: http.DefaultClient, Selector: "a=b"}); err == nil {
-		t.Error("a truth with a selector was accepted")
 	}
 }

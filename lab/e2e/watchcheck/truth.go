@@ -13,11 +13,8 @@ type Truth struct {
 	settle time.Duration
 }
 
-// NewTruth returns a Truth that has not begun. In the Config, Selector and WatchList must be empty: the truth is whole.
+// NewTruth returns a Truth that has not begun. Its Config must have no WatchList: the truth begins with a list.
 func NewTruth(c Config) (*Truth, error) {
-	if c.Selector != "" || c.WatchList {
-		return nil, errors.New("the truth is recorded whole, by a list and a watch: no Selector, no WatchList")
-	}
 	r, err := New(c)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@
 // A Recorder is a demanding client of any endpoint (an API server, a hub, a mirror): it lists and watches as a reflector does,
 // and records everything that it is told. Facts are what happened, from a recording of the cloud itself. Check compares a
 // recording with the facts by etcd's guarantees for watches (ordered, unique, reliable, resumable, bookmarkable) and those that
-// selectors and lists add.
+// lists add.
 //
 // Invariants: Check is pure, and approves nothing that it could not see. A recording that overflowed, a list or a bookmark
 // beyond the facts, and an end that was not reached are themselves violations. A Recorder never repairs what it is told: it has
@@ -64,8 +64,6 @@ type Item struct {
 	Revision uint64
 	// Hash is the hash of the content without resourceVersion, kind and apiVersion; it is the same in every encoding.
 	Hash uint64
-	// Matches says whether the recorder's Match selects the object; true without a Match.
-	Matches bool
 }
 
 // Observation is one thing that a recorder was told or noticed.
