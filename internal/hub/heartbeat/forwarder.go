@@ -146,7 +146,11 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 			if heard.Before(began) {
 				heard = began
 			}
-			r.update(func(*queue) { err = f.fit.unfit(f.config.Ends.Running(), heard) })
+			r.update(func(q *queue) {
+				now := f.config.Ends.Running()
+				q.forgive(now)
+				err = f.fit.unfit(now, heard)
+			})
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -492,6 +493,31 @@ func TestOneRefusedLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusalsAreForgotten: a coordinator that tells of ever new nodes, whose Leases the cloud refuses, fills no memory.
+func TestRefusalsAreForgotten(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		d.cloud.Before(func(context.Context, hubtest.LeaseCall) error {
+			return apierrors.NewForbidden(coordinationv1.Resource("leases"), "", errors.New("not of this pool"))
+		})
+		refused := func() int {
+			d.forwarder.mu.Lock()
+			defer d.forwarder.mu.Unlock()
+			return len(d.forwarder.queue.refused)
+		}
+		for i := range 20 {
+			d.beat("invented-"+strconv.Itoa(i), true)
+		}
+		if n := refused(); n != 20 {
+			t.Errorf("%d refusals are remembered at first", n)
+		}
+		time.Sleep(refusedMin + refusedMax + lookEvery)
+		synctest.Wait()
+		if n := refused(); n != 0 {
+			t.Errorf("%d refusals are remembered once they have no effect", n)
+		}
+	})
 }
 
 // TestNothingIsTaken: a leader from which the cloud takes nothing gives its term back in time for another to save the nodes.
