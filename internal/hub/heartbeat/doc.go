@@ -49,5 +49,4 @@
 //     or when there is nothing to write for as long. (TestFitness)
 //   - Forwarder.asking: entered when the cloud refuses a Lease as if this hub had no right; ends when it says whether it has.
 //     (TestTheRightIsAskedForAgain)
-//   - round.copies: entered when a node's copy is seen to change; ends when patience is over, or with the term. (TestHears)
 package heartbeat

@@ -673,27 +673,6 @@ func TestTheRightIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestHears: a copy that has changed is news for a while, in a term.
-func TestHears(t *testing.T) {
-	atDesk(t, func(d *desk) {
-		is := func(want bool) {
-			t.Helper()
-			if got := d.forwarder.Hears(d.source.Slot, "n1"); got != want {
-				t.Errorf("it hears n1: %t", got)
-			}
-		}
-		is(false)
-		d.beat("n1", false)
-		is(true)
-		time.Sleep(patience)
-		is(false)
-		d.beat("n1", false)
-		is(true)
-		d.stop()
-		is(false)
-	})
-}
-
 // TestHungWritesAreBounded: more nodes than writes may be under way, all hanging.
 func TestHungWritesAreBounded(t *testing.T) {
 	atDesk(t, func(d *desk) {
