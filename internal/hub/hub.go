@@ -249,7 +249,7 @@ func (h *Hub) joinPool() (err error) {
 			return err
 		}
 		if h.member, err = member.New(member.Config{
-			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at,
+			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, At: at,
 			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
 			KubeletServing: h.cfg.KubeletServing, Relayed: h.lent.Relayed, RelaysAt: h.lent.RelaysAt, Report: h.report,
 			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,

@@ -317,7 +317,7 @@ func (k *Elector) term(
 	d := &duty{done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		err := k.config.Lead(leading, l.fence.term(won.Transitions, lease.UID))
+		err := k.config.Lead(leading, l.fence.term(won.Transitions))
 		switch {
 		case leading.Err() != nil: // asked to return: its error no longer matters
 		case err == nil:

@@ -341,7 +341,7 @@ func TestCoordinatorBackEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, "n1", "n2", "n3")
 		defer p.stop()
-		first, _ := p.until("", 5*time.Second)
+		p.until("", 5*time.Second)
 		p.pass(3 * time.Second)
 		for _, h := range p.hubs {
 			h.coordinator.Set(link.Down)
@@ -360,9 +360,6 @@ func TestCoordinatorBackEmpty(t *testing.T) {
 		}
 		next, took := p.until("", 5*time.Second)
 		t.Logf("%s leads %s after the coordinator came back", next.name, took)
-		if was, is := first.terms()[0], next.terms()[len(next.terms())-1]; was.LeaseUID == is.LeaseUID {
-			t.Error("the term is not told apart from one before the restart")
-		}
 	})
 }
 

@@ -52,9 +52,8 @@ import (
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Cloud reaches the cloud, whose first address is Server.
-	Cloud  *upstream.Upstream
-	Server *url.URL
+	// Cloud reaches the cloud.
+	Cloud *upstream.Upstream
 	// At are the coordinators' URLs, in the order of their slots. The authority in Via then verifies the coordinators. Empty
 	// means that the cloud names the coordinators and their authority.
 	At []*url.URL
