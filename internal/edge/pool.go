@@ -101,8 +101,8 @@ func CoordinatorServerNameIn(names []string) string {
 	return ""
 }
 
-// CoordinatorSecret is the name of the Secret that a pool's coordinator serves with.
-func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + string(p) + "-certs" }
+// CoordinatorSecret is the name of the Secret that a pool's coordinator in slot 0 serves with.
+func (p PoolName) CoordinatorSecret() string { return p.CoordinatorSecretIn(0) }
 
 // KubeconfigSecret is the name of the Secret that a pool's operators use.
 func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }
