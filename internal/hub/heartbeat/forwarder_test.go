@@ -110,7 +110,7 @@ func (d *desk) renew(name string, marked bool) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: name, OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "v1", Kind: "Node", Name: name, UID: "node-uid"}}},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &now},
-		}, nil, marked, false)
+		}, nil, marked)
 		l.Labels, l.Annotations = copied.Labels, copied.Annotations
 		l.OwnerReferences, l.Spec = copied.OwnerReferences, copied.Spec
 	})
