@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -49,8 +51,8 @@ const (
 
 // Config is what a Controller needs. All fields but Default are required.
 type Config struct {
-	// Client reads from a cache and writes to the API server. It reads Nodes, the metadata of NodePools and, if Default is set,
-	// YurtCoordinators.
+	// Client reads from a cache and writes to the API server. It reads Nodes, the Leases in which leaders report, the metadata of
+	// NodePools and, if Default is set, YurtCoordinators.
 	Client client.Client
 	// Events receives the Events on NodePools, and bounds their rate.
 	Events events.EventRecorder
@@ -71,7 +73,6 @@ type Controller struct {
 	limits    Limits
 	unless    time.Duration // see Config.Default
 	sightings *heartbeat.Sightings
-	roster    *roster
 	metrics   *metrics
 
 	mu    sync.Mutex
@@ -125,7 +126,7 @@ func New(c Config) *Controller {
 	return &Controller{
 		client: c.Client, events: c.Events, ends: c.Ends, limits: l, unless: c.Default,
 		sightings: heartbeat.NewSightings(c.Ends.Clock, l.Silence),
-		roster:    newRoster(), metrics: newMetrics(), pools: make(map[edge.PoolName]*pool),
+		metrics:   newMetrics(), pools: make(map[edge.PoolName]*pool),
 	}
 }
 
@@ -155,7 +156,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if p.hold != nil && (terms.Rule != Unreadable || p.hold.length <= 0) {
 		p.hold.length = terms.For
 	}
-	d := Decide(members, c.reportsOf(name), terms, p.hold.at(now), c.limits)
+	d := Decide(members, c.reportsOf(ctx, name), terms, p.hold.at(now), c.limits)
 	previous := p.hold
 	c.follow(p, d, terms, now)
 	c.metrics.stands(name, standing{asked: terms.For > 0, holds: d.Holds()})
@@ -251,17 +252,20 @@ func (c *Controller) membersOf(ctx context.Context, name edge.PoolName) ([]corev
 	return slices.DeleteFunc(slices.Clone(found.Items), func(n corev1.Node) bool { return n.DeletionTimestamp != nil }), nil
 }
 
-// reportsOf returns the last reports of a pool's leaders.
-func (c *Controller) reportsOf(name edge.PoolName) (all []Report) {
+// reportsOf returns the last reports of a pool's leaders. A Lease that cannot be read is none.
+func (c *Controller) reportsOf(ctx context.Context, name edge.PoolName) (all []Report) {
 	for _, slot := range edge.Slots() {
-		lease := name.ReportLease(slot)
-		r, found := c.roster.report(lease)
-		if !found {
+		var lease coordinationv1.Lease
+		key := client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name.ReportLease(slot)}
+		if err := c.client.Get(ctx, key, &lease); err != nil {
 			continue
 		}
-		seen := c.sightings.Observe(edge.NodeName(lease))
-		r.Fresh = seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace
-		all = append(all, r)
+		seen := c.sightings.Observe(edge.NodeName(key.Name))
+		all = append(all, Report{
+			Fresh:   seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace,
+			Leader:  edge.NodeName(ptr.Deref(lease.Spec.HolderIdentity, "")),
+			Reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
+		})
 	}
 	return all
 }

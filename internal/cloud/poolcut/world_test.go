@@ -69,7 +69,9 @@ func newWorld(t *testing.T, annotations map[string]string, nodes ...string) *wor
 		evicting: map[string]time.Time{},
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme, v1beta2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, v1alpha1.AddToScheme, v1beta2.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
