@@ -73,7 +73,7 @@ type Controller struct {
 	limits    Limits
 	unless    time.Duration // see Config.Default
 	sightings *heartbeat.Sightings
-	metrics   *metrics
+	metrics   metrics
 
 	mu    sync.Mutex
 	pools map[edge.PoolName]*pool
@@ -131,7 +131,9 @@ func New(c Config) *Controller {
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.held, c.metrics.begun, c.metrics.ends}
+}
 
 // Reconcile writes on the Nodes of the requested pool whether evictions are held. It makes at most two writes per Node, and
 // none if the Node already says so.
@@ -159,7 +161,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	d := Decide(members, c.reportsOf(ctx, name), terms, p.hold.at(now), c.limits)
 	previous := p.hold
 	c.follow(p, d, terms, now)
-	c.metrics.stands(name, standing{asked: terms.For > 0, holds: d.Holds()})
+	c.metrics.stands(name, d.Holds(), terms.For > 0)
 
 	again, err := c.apply(ctx, nodes, d, p.hold)
 	written := err == nil && !again
@@ -318,7 +320,6 @@ func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Mo
 }
 
 func (c *Controller) forget(name edge.PoolName) {
-	c.metrics.forget(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pools, name)
@@ -406,7 +407,7 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 // announceEnd announces how a hold ended, if its beginning was announced.
 func (c *Controller) announceEnd(np *metav1.PartialObjectMetadata, h *inProgress, o Outcome) {
 	if h.announced {
-		c.metrics.ended(o)
+		c.metrics.ends.WithLabelValues(string(o)).Inc()
 		c.event(np, corev1.EventTypeNormal, endings[o].reason, endings[o].note)
 	}
 }
@@ -417,7 +418,7 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 		return
 	}
 	h.announced = true
-	c.metrics.began()
+	c.metrics.begun.Inc()
 	nodes := 0
 	for _, change := range d.Changes {
 		if change.Status == corev1.ConditionTrue {

@@ -412,7 +412,7 @@ func TestLateTaint(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	w := cutOff(t)
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(w.c.Metrics())
+	registry.MustRegister(w.c.Metrics()...)
 	check := func(want string, names ...string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
