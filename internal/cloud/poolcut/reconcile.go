@@ -155,7 +155,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	p := c.poolOf(name, nodes, now)
 	members := c.observe(nodes, p.hold)
 	c.complain(p, np, terms)
-	if p.hold != nil && (terms.Rule != Unreadable || p.hold.length <= 0) {
+	if p.hold != nil && (terms.Problem == "" || p.hold.length <= 0) {
 		p.hold.length = terms.For
 	}
 	d := Decide(members, c.reportsOf(ctx, name), terms, p.hold.at(now), c.limits)
@@ -179,7 +179,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: c.ends.Jitter(conflictDelay, 1)}, nil
 	}
 	c.announceBeginning(np, p.hold, d)
-	if terms.Rule == Off && p.hold == nil && len(nodes) == 0 {
+	if terms == (Terms{}) && p.hold == nil && len(nodes) == 0 {
 		c.forget(name)
 	}
 	return reconcile.Result{RequeueAfter: d.Next}, nil
