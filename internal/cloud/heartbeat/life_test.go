@@ -125,7 +125,7 @@ func TestLife(t *testing.T) {
 	if out.String() != string(want) {
 		t.Errorf("got:\n%s\nwant:\n%s\n(go test -run TestLife -update ./internal/cloud/heartbeat)", out.String(), want)
 	}
-	if len(w.policy.sightings.byNode) != 0 || len(w.policy.metrics.nodes) != 0 {
-		t.Errorf("remembers a node that is gone: %+v, %+v", w.policy.sightings.byNode, w.policy.metrics.nodes)
+	if len(w.policy.sightings.byNode) != 0 {
+		t.Errorf("remembers a node that is gone: %+v", w.policy.sightings.byNode)
 	}
 }

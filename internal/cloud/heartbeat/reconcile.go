@@ -53,7 +53,7 @@ type Policy struct {
 	sightings *Sightings
 	damper    *damper
 	options   *options
-	metrics   *metrics
+	metrics   metrics
 	queue     lateQueue
 }
 
@@ -71,7 +71,9 @@ func New(c Config) *Policy {
 }
 
 // Metrics returns the Policy's metrics. The caller registers them.
-func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
+func (p *Policy) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{p.metrics.transitions, p.metrics.flapping, p.metrics.putBack}
+}
 
 // Reconcile writes on the requested Node what its Lease means. It makes one write, or none if the Node already says so. It
 // writes the taint first, because the taint keeps Pods off. The next reconcile writes the condition, after the taints of all
@@ -83,7 +85,6 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, fmt.Errorf("read Node %s: %w", name, err)
 		}
-		p.metrics.forget(name)
 		p.damper.forget(name)
 		p.sightings.Forget(name)
 		return reconcile.Result{}, nil
@@ -102,8 +103,6 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 				"else",
 			p.damper.within)})
 	}
-	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
-
 	change := p.plan(&node, finding)
 	err := p.apply(ctx, &node, change)
 	if err == nil {

@@ -167,7 +167,7 @@ func difference(before, after *corev1.Node) string {
 // known has the policy know that it has seen all YurtCoordinators.
 func (w *world) known() {
 	for _, pool := range w.policy.options.complete() {
-		w.policy.wake(pool)
+		w.policy.wake(w.t.Context(), pool)
 	}
 }
 
