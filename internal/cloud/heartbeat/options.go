@@ -193,7 +193,7 @@ func (p *Policy) wake(ctx context.Context, pool edge.PoolName) {
 		return
 	}
 	for i := range nodes.Items {
-		if conditionOf(&nodes.Items[i], edge.ConditionCloudLinkDown).Status == corev1.ConditionTrue {
+		if ConditionOf(&nodes.Items[i], edge.ConditionCloudLinkDown).Status == corev1.ConditionTrue {
 			p.queue.add(requestFor(nodes.Items[i].Name))
 		}
 	}

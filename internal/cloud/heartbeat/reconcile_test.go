@@ -215,7 +215,7 @@ func TestStrip(t *testing.T) {
 	}
 	if n.Name != "n1" || n.UID != "u1" || n.ResourceVersion != "7" || n.DeletionTimestamp != deleted ||
 		poolOf(n) != "p1" || n.Annotations["kept"] != "z" || len(n.Spec.Taints) != 3 ||
-		conditionOf(n, edge.ConditionCloudLinkDown).Status != yes {
+		ConditionOf(n, edge.ConditionCloudLinkDown).Status != yes {
 		t.Errorf("kept too little of a Node: %+v", n)
 	}
 

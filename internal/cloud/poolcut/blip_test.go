@@ -56,7 +56,7 @@ func TestABlip(t *testing.T) {
 			w.pass(2 * time.Minute)
 			w.wantSaid("cut", "Warning WholePoolCut")
 			end := func() string {
-				_, end, _ := strings.Cut(conditionOf(w.node("n1"), edge.ConditionEvictionsHeld).Message, "until ")
+				_, end, _ := strings.Cut(w.says("n1").Message, "until ")
 				return end
 			}
 			was := end()

@@ -27,9 +27,6 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// FieldOwner is the field manager of all writes to Nodes.
-const FieldOwner = "coordinator-controller"
-
 // conflictDelay is the least wait before a pool is retried after a conflict on a Node; jitter up to doubles it.
 const conflictDelay = 100 * time.Millisecond
 
@@ -277,7 +274,7 @@ func (c *Controller) observe(nodes []corev1.Node, h *inProgress) []Member {
 	members := make([]Member, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		was, ready := conditionOf(n, edge.ConditionEvictionsHeld), conditionOf(n, corev1.NodeReady)
+		was, ready := heartbeat.ConditionOf(n, edge.ConditionEvictionsHeld), heartbeat.ConditionOf(n, corev1.NodeReady)
 		var lost time.Duration
 		if heartbeat.GivenUp(ready) {
 			lost = max(1, c.ends.Wall().Sub(ready.LastTransitionTime.Time))
@@ -310,7 +307,7 @@ func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Mo
 		return p
 	}
 	for i := range nodes {
-		held := conditionOf(&nodes[i], edge.ConditionEvictionsHeld)
+		held := heartbeat.ConditionOf(&nodes[i], edge.ConditionEvictionsHeld)
 		if since := held.LastTransitionTime.Time; held.Status == corev1.ConditionTrue &&
 			(p.hold == nil || since.Before(p.hold.since)) {
 			p.hold = &inProgress{since: since, found: now, before: max(0, now.Wall.Sub(since)), announced: true}
@@ -347,26 +344,26 @@ func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision,
 // write writes the decision to one Node. First it writes the condition, which makes the policy refuse the evicting taint. Then
 // it removes an evicting taint that is already there.
 func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change, h *inProgress) error {
-	was := conditionOf(node, edge.ConditionEvictionsHeld)
+	was := heartbeat.ConditionOf(node, edge.ConditionEvictionsHeld)
 	next := c.condition(was, change, h)
 	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name))
 	if was.Status != next.Status || was.Reason != next.Reason || was.Message != next.Message ||
 		!was.LastTransitionTime.Time.Equal(next.LastTransitionTime.Time) {
 		base := node.DeepCopy()
-		setCondition(node, next)
+		heartbeat.SetCondition(node, next)
 		patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
-		if err := c.client.Status().Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+		if err := c.client.Status().Patch(ctx, node, patch, client.FieldOwner(heartbeat.FieldOwner)); err != nil {
 			return fmt.Errorf("patch condition %s of Node %s: %w", next.Type, base.Name, err)
 		}
 		log.Info("Wrote condition", "condition", next.Type, "from", was.Status, "to", next.Status, "reason", next.Reason)
 	}
-	if change.Status != corev1.ConditionTrue || !slices.ContainsFunc(node.Spec.Taints, evicts) {
+	if change.Status != corev1.ConditionTrue || !slices.ContainsFunc(node.Spec.Taints, heartbeat.Evicts) {
 		return nil
 	}
 	base := node.DeepCopy()
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, evicts)
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, heartbeat.Evicts)
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	if err := c.client.Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+	if err := c.client.Patch(ctx, node, patch, client.FieldOwner(heartbeat.FieldOwner)); err != nil {
 		return fmt.Errorf("remove the evicting taint of Node %s: %w", base.Name, err)
 	}
 	log.Info("Removed an evicting taint that was already there")
@@ -459,30 +456,6 @@ func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, 
 	}, nil, eventType, reason, "HoldEvictions", "%s", strings.TrimSuffix(note, "."))
 }
 
-func setCondition(node *corev1.Node, next corev1.NodeCondition) {
-	ours := func(c corev1.NodeCondition) bool { return c.Type == next.Type }
-	if i := slices.IndexFunc(node.Status.Conditions, ours); i >= 0 {
-		node.Status.Conditions[i] = next
-	} else {
-		node.Status.Conditions = append(node.Status.Conditions, next)
-	}
-}
-
-// conditionOf returns a Node's condition, or the zero condition.
-func conditionOf(node *corev1.Node, of corev1.NodeConditionType) corev1.NodeCondition {
-	for _, c := range node.Status.Conditions {
-		if c.Type == of {
-			return c
-		}
-	}
-	return corev1.NodeCondition{}
-}
-
-// evicts reports whether kube-controller-manager uses this taint to evict the Pods of a silent node.
-func evicts(t corev1.Taint) bool {
-	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
-}
-
 func tainted(node *corev1.Node, key string) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && evicts(t) })
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && heartbeat.Evicts(t) })
 }

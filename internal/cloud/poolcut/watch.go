@@ -89,7 +89,7 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 	if name := edge.PoolName(node.Labels[edge.LabelNodePool]); name != "" {
 		return name
 	}
-	if conditionOf(node, edge.ConditionEvictionsHeld).Status == corev1.ConditionTrue {
+	if heartbeat.ConditionOf(node, edge.ConditionEvictionsHeld).Status == corev1.ConditionTrue {
 		return noPool
 	}
 	return ""
@@ -141,10 +141,10 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 				return
 			}
 			delay := settle
-			switch held := conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status; {
+			switch held := heartbeat.ConditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status; {
 			case held == corev1.ConditionTrue:
-			case !heartbeat.GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)),
-				heartbeat.GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
+			case !heartbeat.GivenUp(heartbeat.ConditionOf(e.ObjectNew, corev1.NodeReady)),
+				heartbeat.GivenUp(heartbeat.ConditionOf(e.ObjectOld, corev1.NodeReady)):
 				return
 			}
 			if tainted(e.ObjectNew, corev1.TaintNodeUnreachable) || tainted(e.ObjectNew, corev1.TaintNodeNotReady) {
