@@ -322,8 +322,8 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	hubs := fleet.New(fleet.Config{Client: mgr.GetClient(), Elected: mgr.Elected(), Clock: c.Ends.Clock})
-	own = append(own, answers, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), hubs)
-	own = append(own, signer.Metrics()...)
+	own = append(own, answers, autonomous.Metrics(), hubs)
+	own = slices.Concat(own, heartbeats.Metrics(), cuts.Metrics(), signer.Metrics())
 	if c.Approver == ApproverWithin {
 		approver, err := addApprover(mgr, c, connection)
 		if err != nil {

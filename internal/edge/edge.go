@@ -50,8 +50,9 @@ const (
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
 	DelegateHeartbeatOn = "true"
 
-	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node on which the coordinator runs. A leader
-	// forwards that Lease before others. The annotation never reaches the cloud.
+	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node on which the coordinator runs. The
+	// coordinator sets it, and removes it from any other. A leader forwards that Lease before others. The annotation never
+	// reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
 	// AnnotationRelaysAt, on the coordinator's copy of a node's Lease, is the ADDRESS:PORT at which the node's hub relays for

@@ -27,11 +27,10 @@ const (
 	// AnnotationTopologyKeys on a Service says which of its endpoints a node's clients see.
 	AnnotationTopologyKeys = "openyurt.io/topologyKeys"
 
-	// TopologyNodePool, TopologyHostname and TopologyZone are the values of AnnotationTopologyKeys. They select the endpoints
-	// in the node's pool, on the node itself, and in the node's zone.
+	// TopologyNodePool and TopologyHostname are values of AnnotationTopologyKeys. They select the endpoints in the node's pool,
+	// and on the node itself.
 	TopologyNodePool = "openyurt.io/nodepool"
 	TopologyHostname = "kubernetes.io/hostname"
-	TopologyZone     = "kubernetes.io/zone"
 )
 
 // These are names of a pool's coordinator in the cloud. All its objects are in NamespaceSystem, except the Secrets that only
@@ -102,8 +101,8 @@ func CoordinatorServerNameIn(names []string) string {
 	return ""
 }
 
-// CoordinatorSecret is the name of the Secret that a pool's coordinator serves with.
-func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + string(p) + "-certs" }
+// CoordinatorSecret is the name of the Secret that a pool's coordinator in slot 0 serves with.
+func (p PoolName) CoordinatorSecret() string { return p.CoordinatorSecretIn(0) }
 
 // KubeconfigSecret is the name of the Secret that a pool's operators use.
 func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }

@@ -17,9 +17,9 @@ func TestNamesOfSlots(t *testing.T) {
 				all[name] = of
 			}
 		}
-		if p.CoordinatorSecretIn(0) != p.CoordinatorSecret() {
-			t.Errorf("slot 0 has %s, and not %s", p.CoordinatorSecretIn(0), p.CoordinatorSecret())
-		}
+	}
+	if got := PoolName("p").CoordinatorSecret(); got != "yurt-coordinator-p-certs" {
+		t.Errorf("slot 0 has %s", got)
 	}
 	if len(Slots()) != MaxSlots || Slot(0).App() != "yurt-coordinator" || Slot(2).App() != "yurt-coordinator--2" {
 		t.Errorf("%v, %s, %s", Slots(), Slot(0).App(), Slot(2).App())

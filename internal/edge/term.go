@@ -1,19 +1,13 @@
 package edge
 
-import (
-	"time"
-
-	"k8s.io/apimachinery/pkg/types"
-)
+import "time"
 
 // Term is one period in which a hub leads its pool. It is the fence for the leader's writes: the leader checks Valid before
 // each. Its functions are safe for concurrent use.
 type Term struct {
-	// Transitions is how often the election Lease has changed its leader. Only together with LeaseUID does it identify the
-	// term, because a coordinator that restarted empty counts from 0 again.
+	// Transitions is how often the election Lease has changed its leader. It identifies the term until the coordinator restarts
+	// empty, which counts from 0 again.
 	Transitions int32
-	// LeaseUID is the uid of the election Lease.
-	LeaseUID types.UID
 	// Valid reports whether this hub may act as the leader right now. If the process was suspended for too long, Valid is false
 	// as soon as it runs again, even if no goroutine has noticed yet. Call it before every write.
 	Valid func() bool

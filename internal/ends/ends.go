@@ -136,6 +136,4 @@ type Net struct {
 	Listen func(network, address string) (net.Listener, error)
 	// Lookup returns the addresses of a name, best first.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
-	// Addresses returns this machine's.
-	Addresses func() ([]net.Addr, error)
 }

@@ -137,10 +137,7 @@ func beats(t *testing.T, more []string) {
 			Ran:  func() time.Time { return time.Unix(0, 0).Add(time.Since(began)) }, // whoever mixes clocks is decades off
 			Boot: func() (string, time.Duration) { return "first", time.Since(began) },
 		},
-		Net: ends.Net{
-			Dial: lan.dial, DialNear: lan.dial, Listen: lan.listen,
-			Addresses: func() ([]net.Addr, error) { return nil, nil },
-		},
+		Net: ends.Net{Dial: lan.dial, DialNear: lan.dial, Listen: lan.listen},
 	})
 	if err != nil {
 		t.Fatal(err)

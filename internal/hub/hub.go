@@ -123,10 +123,6 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	h.inForce, started = config.Recall(own, h.apply)
 	h.reported = func() edge.SettingsReport { return started }
 	cfg := h.inForce.Starts()
-	starts, err := cfg.Running()
-	if err != nil {
-		return nil, err
-	}
 	h.cfg = cfg
 	fixed, ofNode := cfg.PodsAt()
 	h.pods = views.NewEntrance(views.EntranceConfig{
@@ -135,7 +131,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	})
 	h.way = upstream.NewWay(upstream.WayConfig{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
 	h.lent = relay.NewLending(h.lends())
-	h.lent.Change(starts.Borrows, starts.Metered)
+	h.lent.Change(cfg.Borrows(), cfg.Metered())
 	h.metrics.MustRegister(buildinfo.New("yurthub", version.Get()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	at := cache.DiskConfig{
@@ -145,6 +141,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 			Collection: cache.Prompt, Blob: func(key string) bool { return recall.Secret(key) || front.Prompt(key) },
 		},
 	}
+	var err error
 	if h.disk, err = cache.OpenDisk(at); err != nil {
 		return nil, fmt.Errorf("--disk-cache-path: %w", err)
 	}
@@ -213,10 +210,7 @@ func (h *Hub) identify() (err error) {
 func (h *Hub) reachCloud() (err error) {
 	to := h.upstream("cloud", h.servers)
 	to.ServerName, to.DialContext, to.Addresses = h.cfg.TLSServerName, h.way.DialContext, h.way.Addresses
-	if to.Link, err = h.cfg.Judged(); err != nil {
-		return err
-	}
-	to.Detour = h.lent.Detour()
+	to.Link, to.Detour = h.cfg.Judged(), h.lent.Detour()
 	to.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(to); err != nil {
 		return err
@@ -249,7 +243,7 @@ func (h *Hub) joinPool() (err error) {
 			return err
 		}
 		if h.member, err = member.New(member.Config{
-			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at,
+			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, At: at,
 			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
 			KubeletServing: h.cfg.KubeletServing, Relayed: h.lent.Relayed, RelaysAt: h.lent.RelaysAt, Report: h.report,
 			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,

@@ -42,14 +42,15 @@ func program() edge.HubProgram {
 func (h *Hub) Reconfigure(own config.Config) error { return h.inForce.Change(own) }
 
 // apply makes the parts run with settings that can change while the hub runs.
-func (h *Hub) apply(now config.Running) {
-	h.followed.Change(now.Shared)
-	h.agents.Set(now.Agents)
-	h.lasting.SetLimit(now.RememberFor)
-	h.disk.SetAhead(now.Ahead)
-	h.cloud.Retime(now.Judged)
-	h.lent.Change(now.Borrows, now.Metered)
-	if err := logs.SetVerbosity(now.Verbosity); err != nil {
+func (h *Hub) apply(now config.Config) {
+	shared, _ := now.Shared() // they are valid
+	h.followed.Change(shared)
+	h.agents.Set(now.CacheAgents)
+	h.lasting.SetLimit(now.RememberIdentitiesFor)
+	h.disk.SetAhead(now.DiskCacheClockOffset)
+	h.cloud.Retime(now.Judged())
+	h.lent.Change(now.Borrows(), now.Metered())
+	if err := logs.SetVerbosity(now.Logs.Verbosity); err != nil {
 		klog.Background().Error(err, "The hub logs as much as before")
 	}
 }

@@ -17,7 +17,8 @@ var (
 		"pool")
 	descPoolBytes = desc("pool_wan_bytes_total", "Bytes that the links of a pool's hubs to the cloud have carried, as hubs say.",
 		"pool", "direction")
-	descAnswer = desc("pool_line_answer_seconds", "What a heartbeat takes over the slowest of a pool's lines to the cloud.",
+	descDelegated = desc("delegated_nodes", "Nodes whose link is down and whose heartbeats come all the same, by pool.", "pool")
+	descAnswer    = desc("pool_line_answer_seconds", "What a heartbeat takes over the slowest of a pool's lines to the cloud.",
 		"pool")
 	descLost = desc("pool_lost_heartbeats", "Heartbeats of the last ten minutes that the cloud did not answer, of pools "+
 		"with any.", "pool")

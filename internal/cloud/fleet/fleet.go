@@ -19,7 +19,7 @@ import (
 )
 
 // SeriesOfPool is how many series there are at most about each pool.
-const SeriesOfPool = 6
+const SeriesOfPool = 7
 
 // MostNodes is how many series there are at most about single nodes.
 const MostNodes = 2000
@@ -282,11 +282,20 @@ func (f *Fleet) valuesLocked(members map[edge.NodeName]member, now ends.Moment) 
 			}
 		}
 	}
+	delegated := map[edge.PoolName]int{}
 	for node, m := range members {
-		if !m.cut.IsZero() && m.pool != "" {
+		if m.pool == "" {
+			continue
+		}
+		delegated[m.pool] += 0 // a pool without any has a series, too
+		if !m.cut.IsZero() {
+			delegated[m.pool]++
 			at := float64(m.cut.Unix())
 			nodes = append(nodes, value{descCut, prometheus.GaugeValue, at, []string{string(m.pool), string(node)}})
 		}
+	}
+	for pool, n := range delegated {
+		gauge(descDelegated, float64(n), string(pool))
 	}
 	// Always the same ones are left out, so that series do not come and go.
 	slices.SortFunc(nodes, func(a, b value) int { return slices.Compare(a.labels, b.labels) })

@@ -157,6 +157,7 @@ func TestFleet(t *testing.T) {
 		"node_cut_since_timestamp_seconds{node=a2,pool=a}":   float64(now.Unix() - 3600),
 		"node_cut_since_timestamp_seconds{node=stray,pool=}": gone, "node_troubles_untold{}": 2,
 		"pool_wan_bytes_total{direction=sent,pool=a}": 0, "wan_bytes_total{direction=sent,kind=watch}": 0,
+		"delegated_nodes{pool=a}": 1, "delegated_nodes{pool=b}": 0, "delegated_nodes{pool=}": gone,
 	})
 	w.says("a", edge.PoolHubs{Term: 1, Carried: edge.Carried{"watch": {1500, 2000}, "list": {1, 2}}})
 	w.is("more was carried", map[string]float64{

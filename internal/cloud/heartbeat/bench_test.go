@@ -48,7 +48,6 @@ func BenchmarkReconcileNothingToDo(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		finding, _ := w.policy.sightings.Judge("n1")
-		w.policy.metrics.stands("n1", standing{poolOf(node), finding.Verdict == Delegated})
 		if err := w.policy.apply(b.Context(), node, plan(node, finding, wish{show: ShowReady})); err != nil {
 			b.Fatal(err)
 		}

@@ -26,8 +26,8 @@ func stateOf(node *corev1.Node) string {
 	if slices.ContainsFunc(node.Spec.Taints, isOurs) {
 		taint = "tainted"
 	}
-	ready, c := "", conditionOf(node, edge.ConditionCloudLinkDown)
-	if r := conditionOf(node, corev1.NodeReady); r.Status != corev1.ConditionTrue {
+	ready, c := "", ConditionOf(node, edge.ConditionCloudLinkDown)
+	if r := ConditionOf(node, corev1.NodeReady); r.Status != corev1.ConditionTrue {
 		ready = fmt.Sprintf(" Ready=%s %s", r.Status, r.Reason)
 	}
 	return strings.TrimSpace(fmt.Sprintf("%-11s CloudLinkDown=%-7s %s%s", taint, c.Status, c.Reason, ready))
@@ -125,7 +125,7 @@ func TestLife(t *testing.T) {
 	if out.String() != string(want) {
 		t.Errorf("got:\n%s\nwant:\n%s\n(go test -run TestLife -update ./internal/cloud/heartbeat)", out.String(), want)
 	}
-	if len(w.policy.sightings.byNode) != 0 || len(w.policy.metrics.nodes) != 0 {
-		t.Errorf("remembers a node that is gone: %+v, %+v", w.policy.sightings.byNode, w.policy.metrics.nodes)
+	if len(w.policy.sightings.byNode) != 0 {
+		t.Errorf("remembers a node that is gone: %+v", w.policy.sightings.byNode)
 	}
 }

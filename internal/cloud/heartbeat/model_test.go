@@ -215,7 +215,7 @@ func act(r *rand.Rand, w *world, m *model) string {
 		return fmt.Sprint("somebody says Ready=", status)
 	case pick == 22:
 		w.editNode("n1", func(n *corev1.Node) {
-			n.Spec.Taints = append(slices.DeleteFunc(n.Spec.Taints, evicts), evictingTaint())
+			n.Spec.Taints = append(slices.DeleteFunc(n.Spec.Taints, Evicts), evictingTaint())
 		})
 		m.evicting = true
 		return "evicting taint added"
@@ -255,10 +255,10 @@ func compare(w *world, m *model) string {
 		}
 	}
 	want := aNode(m.tainted, m.status, "")
-	ready := conditionOf(node, corev1.NodeReady)
+	ready := ConditionOf(node, corev1.NodeReady)
 	is := map[bool]string{ready.Status == yes: "True", isShown(node): "shown"}[true]
-	evicting := slices.ContainsFunc(node.Spec.Taints, evicts)
-	rest := slices.DeleteFunc(slices.Clone(node.Spec.Taints), evicts)
+	evicting := slices.ContainsFunc(node.Spec.Taints, Evicts)
+	rest := slices.DeleteFunc(slices.Clone(node.Spec.Taints), Evicts)
 	switch {
 	case is != m.ready, !ready.LastHeartbeatTime.Equal(&want.Status.Conditions[0].LastHeartbeatTime):
 		return fmt.Sprintf("Ready is %+v, want %s and the kubelet's LastHeartbeatTime", ready, m.ready)
@@ -266,8 +266,8 @@ func compare(w *world, m *model) string {
 		return fmt.Sprintf("taints %v, labels %v, where Ready is %s", node.Spec.Taints, node.Labels, m.ready)
 	case !equality.Semantic.DeepEqual(rest, want.Spec.Taints):
 		return fmt.Sprintf("taints %v, want %v", node.Spec.Taints, want.Spec.Taints)
-	case conditionOf(node, edge.ConditionCloudLinkDown).Status != m.status:
-		return fmt.Sprintf("condition %q, want %q", conditionOf(node, edge.ConditionCloudLinkDown).Status, m.status)
+	case ConditionOf(node, edge.ConditionCloudLinkDown).Status != m.status:
+		return fmt.Sprintf("condition %q, want %q", ConditionOf(node, edge.ConditionCloudLinkDown).Status, m.status)
 	case len(node.Status.Conditions) != len(want.Status.Conditions):
 		return fmt.Sprintf("conditions %v", node.Status.Conditions)
 	case strings.Join(conditions, ",") != strings.Join(m.said, ","):

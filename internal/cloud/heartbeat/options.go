@@ -13,6 +13,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -151,7 +152,7 @@ func (p *Policy) coordinatorHandler() toolscache.ResourceEventHandler {
 			obj = last.Obj
 		}
 		if c, ok := obj.(*v1alpha1.YurtCoordinator); ok && take(c) {
-			p.wake(edge.PoolName(c.Spec.NodePool))
+			p.wake(context.Background(), edge.PoolName(c.Spec.NodePool)) // the cache answers at once
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
@@ -175,7 +176,7 @@ func (f follower) Start(ctx context.Context) error {
 	pools := f.policy.options.complete()
 	klog.FromContext(ctx).V(2).Info("Following how pools want their delegated nodes shown", "pools", len(pools))
 	for _, pool := range pools {
-		f.policy.wake(pool)
+		f.policy.wake(ctx, pool)
 	}
 	return nil
 }
@@ -183,10 +184,18 @@ func (f follower) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (follower) NeedLeaderElection() bool { return false }
 
-// wake enqueues a pool's delegated nodes.
-func (p *Policy) wake(pool edge.PoolName) {
-	for _, node := range p.metrics.delegatedIn(pool) {
-		p.queue.add(requestFor(string(node)))
+// wake enqueues a pool's delegated nodes, by their condition. A node that does not have it yet is reconciled soon in any case.
+func (p *Policy) wake(ctx context.Context, pool edge.PoolName) {
+	var nodes corev1.NodeList
+	of := client.MatchingLabels{edge.LabelNodePool: string(pool)}
+	if err := p.client.List(ctx, &nodes, of, client.UnsafeDisableDeepCopy); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot list a pool's nodes to show them in another way", "pool", pool)
+		return
+	}
+	for i := range nodes.Items {
+		if ConditionOf(&nodes.Items[i], edge.ConditionCloudLinkDown).Status == corev1.ConditionTrue {
+			p.queue.add(requestFor(nodes.Items[i].Name))
+		}
 	}
 }
 

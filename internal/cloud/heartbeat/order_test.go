@@ -9,8 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"yurtcoordinator/internal/edge"
 )
 
 // justCut makes nodes whose heartbeats come delegated since a moment ago.
@@ -73,33 +71,5 @@ func TestSecondHalf(t *testing.T) {
 	}
 	if said := w.said(); len(said) != 2 || said[0] != "condition True" {
 		t.Errorf("the second reconcile wrote %v", said)
-	}
-}
-
-func TestDelegatedInAPool(t *testing.T) {
-	m := newMetrics()
-	expect := func(pool edge.PoolName, want ...edge.NodeName) {
-		t.Helper()
-		if got := m.delegatedIn(pool); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-			t.Errorf("in %q: %v, want %v", pool, got, want)
-		}
-	}
-	m.stands("n1", standing{"p1", true})
-	m.stands("n2", standing{"p1", true})
-	m.stands("n3", standing{"p1", false})
-	m.stands("n4", standing{"p2", true})
-	expect("p1", "n1", "n2")
-	expect("p2", "n4")
-	m.stands("n1", standing{"p2", true})
-	m.stands("n2", standing{"p1", false})
-	m.stands("n4", standing{"p2", true})
-	expect("p1")
-	expect("p2", "n1", "n4")
-	m.forget("n1")
-	m.forget("n4")
-	m.forget("n5")
-	expect("p2")
-	if len(m.inPool) != 0 {
-		t.Errorf("remembers %v", m.inPool)
 	}
 }

@@ -133,7 +133,7 @@ func plan(node *corev1.Node, f Finding, w wish) Change {
 	}
 	var c Change
 	c.planTaint(node, f, w)
-	was := conditionOf(node, edge.ConditionCloudLinkDown)
+	was := ConditionOf(node, edge.ConditionCloudLinkDown)
 	c.Was = was.Status
 	if next, ok := describe(was.Status, f); ok && (next.Status != was.Status || differsBehind(was, next)) {
 		c.Condition = &next
@@ -154,7 +154,7 @@ func planLeft(node *corev1.Node) Change {
 	direct := Finding{Verdict: Direct}
 	var c Change
 	c.planTaint(node, direct, wish{})
-	c.Was = conditionOf(node, edge.ConditionCloudLinkDown).Status
+	c.Was = ConditionOf(node, edge.ConditionCloudLinkDown).Status
 	if c.Was != "" && c.Was != corev1.ConditionFalse {
 		c.Condition = &Condition{corev1.ConditionFalse, ReasonNoPool,
 			"The node is in no pool, so nobody forwards its heartbeats."}
@@ -259,8 +259,8 @@ func isOurs(t corev1.Taint) bool {
 		(t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectPreferNoSchedule)
 }
 
-// conditionOf returns a condition of a Node, or the zero condition.
-func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
+// ConditionOf returns a condition of a Node, or the zero condition.
+func ConditionOf(node *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == kind {
 			return c

@@ -98,12 +98,12 @@ func TestShownForReal(t *testing.T) {
 // there.
 func shownAsWanted(t *testing.T, c client.Client, node *corev1.Node, wanted bool) error {
 	t.Helper()
-	was := conditionOf(node, corev1.NodeReady)
+	was := ConditionOf(node, corev1.NodeReady)
 	var now corev1.Node
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), &now); err != nil {
 		return err
 	}
-	ready := conditionOf(&now, corev1.NodeReady)
+	ready := ConditionOf(&now, corev1.NodeReady)
 	if !ready.LastHeartbeatTime.Equal(&was.LastHeartbeatTime) {
 		t.Fatalf("Ready is %+v, was %+v: the LastHeartbeatTime is the kubelet's", ready, was)
 	}

@@ -53,7 +53,7 @@ type Policy struct {
 	sightings *Sightings
 	damper    *damper
 	options   *options
-	metrics   *metrics
+	metrics   metrics
 	queue     lateQueue
 }
 
@@ -71,7 +71,9 @@ func New(c Config) *Policy {
 }
 
 // Metrics returns the Policy's metrics. The caller registers them.
-func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
+func (p *Policy) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{p.metrics.transitions, p.metrics.flapping, p.metrics.putBack}
+}
 
 // Reconcile writes on the requested Node what its Lease means. It makes one write, or none if the Node already says so. It
 // writes the taint first, because the taint keeps Pods off. The next reconcile writes the condition, after the taints of all
@@ -83,7 +85,6 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, fmt.Errorf("read Node %s: %w", name, err)
 		}
-		p.metrics.forget(name)
 		p.damper.forget(name)
 		p.sightings.Forget(name)
 		return reconcile.Result{}, nil
@@ -102,8 +103,6 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 				"else",
 			p.damper.within)})
 	}
-	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
-
 	change := p.plan(&node, finding)
 	err := p.apply(ctx, &node, change)
 	if err == nil {
@@ -130,7 +129,7 @@ const clocksDiffer = 5 * time.Second
 // period is shorter than our patience, and what we do at silence, such as a hold, comes after its taint. compareGrace skips a
 // node whose heartbeats have come back since.
 func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
-	ready, seen := conditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
+	ready, seen := ConditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
 	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {
 		return
 	}
@@ -190,7 +189,7 @@ func (p *Policy) tell(node *corev1.Node, e Event) {
 func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	if c.Unevict {
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, evicts)
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, Evicts)
 	}
 	if c.Taint != Keep {
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isOurs)
@@ -219,11 +218,11 @@ func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) e
 	base := node.DeepCopy()
 	now := metav1.NewTime(p.ends.Wall())
 	if c.Condition != nil {
-		set(node, edge.ConditionCloudLinkDown, *c.Condition, now).LastHeartbeatTime = now
+		SetCondition(node, c.Condition.at(now, edge.ConditionCloudLinkDown, now))
 	}
 	if c.Ready != nil {
 		// LastHeartbeatTime stays: kube-controller-manager takes a new one as a sign of life.
-		set(node, corev1.NodeReady, *c.Ready, now)
+		SetCondition(node, c.Ready.at(now, corev1.NodeReady, ConditionOf(node, corev1.NodeReady).LastHeartbeatTime))
 	}
 	patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
 	if err := p.client.Status().Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
@@ -232,16 +231,21 @@ func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) e
 	return nil
 }
 
-// set gives a Node's condition a new value as of now, and returns it.
-func set(node *corev1.Node, kind corev1.NodeConditionType, c Condition, now metav1.Time) *corev1.NodeCondition {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+// SetCondition gives a Node's condition a new value.
+func SetCondition(node *corev1.Node, is corev1.NodeCondition) {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == is.Type })
 	if i < 0 {
-		i = len(node.Status.Conditions)
-		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: kind})
+		node.Status.Conditions = append(node.Status.Conditions, is)
+		return
 	}
-	is := &node.Status.Conditions[i]
-	is.Status, is.Reason, is.Message, is.LastTransitionTime = c.Status, c.Reason, c.Message, now
-	return is
+	node.Status.Conditions[i] = is
+}
+
+// at returns a Node's condition that has changed now, last confirmed at another time.
+func (c Condition) at(now metav1.Time, kind corev1.NodeConditionType, confirmed metav1.Time) corev1.NodeCondition {
+	return corev1.NodeCondition{
+		Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now, LastHeartbeatTime: confirmed,
+	}
 }
 
 // regarding names the Node of an Event. It leaves out the resourceVersion, because the recorder merges equal Events, and with a

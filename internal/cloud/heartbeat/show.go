@@ -58,7 +58,7 @@ func GivenUp(ready corev1.NodeCondition) bool {
 // because the node may be alive or dead. A relayed node's kubelet reports by itself, and would overwrite our value each time.
 // So the kubelet's value stays.
 func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
-	ready := conditionOf(node, corev1.NodeReady)
+	ready := ConditionOf(node, corev1.NodeReady)
 	is := isShown(node)
 	shown, revived := is, false
 	switch f.Verdict {
@@ -99,7 +99,7 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 		}
 	}
 	c.Exclude = planExclude(node, shown)
-	c.Unevict = (shown || revived) && slices.ContainsFunc(node.Spec.Taints, evicts)
+	c.Unevict = (shown || revived) && slices.ContainsFunc(node.Spec.Taints, Evicts)
 }
 
 // planExclude edits the label that excludes a node from the count of a zone's losses. A node that is shown NotReady must have
@@ -114,11 +114,11 @@ func planExclude(node *corev1.Node, shown bool) Edit {
 
 // isShown reports whether we show a node NotReady.
 func isShown(node *corev1.Node) bool {
-	ready := conditionOf(node, corev1.NodeReady)
+	ready := ConditionOf(node, corev1.NodeReady)
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == edge.ReasonCloudLinkDown
 }
 
-// evicts reports whether a taint evicts Pods from nodes that are not ready.
-func evicts(t corev1.Taint) bool {
+// Evicts reports whether a taint evicts Pods from nodes that are not ready. kube-controller-manager sets it on a silent node.
+func Evicts(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }

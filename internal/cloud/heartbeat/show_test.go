@@ -106,14 +106,14 @@ func TestPlanShown(t *testing.T) {
 func TestShownIsOneWrite(t *testing.T) {
 	w := healthy(t)
 	w.show("p1", v1alpha1.DelegatedNotReady)
-	before := conditionOf(w.node("n1"), corev1.NodeReady)
+	before := ConditionOf(w.node("n1"), corev1.NodeReady)
 	w.renew("n1", true)
 	w.pass(time.Second)
 	want := []string{"taint label", "condition True ready Unknown", "event Warning CloudLinkDown"}
 	if said := w.said(); !slices.Equal(said, want) {
 		t.Errorf("wrote %v, want %v", said, want)
 	}
-	shown := conditionOf(w.node("n1"), corev1.NodeReady)
+	shown := ConditionOf(w.node("n1"), corev1.NodeReady)
 	if !shown.LastHeartbeatTime.Equal(&before.LastHeartbeatTime) ||
 		!shown.LastTransitionTime.After(before.LastTransitionTime.Time) {
 		t.Errorf("shown at %+v, was %+v", shown, before)
@@ -123,7 +123,7 @@ func TestShownIsOneWrite(t *testing.T) {
 	if said := w.said(); !slices.Equal(said, want) {
 		t.Errorf("wrote %v at its death, want %v", said, want)
 	}
-	left := conditionOf(w.node("n1"), corev1.NodeReady)
+	left := ConditionOf(w.node("n1"), corev1.NodeReady)
 	if !left.LastHeartbeatTime.Equal(&before.LastHeartbeatTime) || left.Status != yes || left.Reason != kubeletReady {
 		t.Errorf("left as %+v, want it as the kubelet left it: %+v", left, before)
 	}
@@ -140,7 +140,7 @@ func TestShownAgainstOthers(t *testing.T) {
 	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), c); !apierrors.IsConflict(err) {
 		t.Errorf("apply = %v, want a conflict", err)
 	}
-	if ready := conditionOf(w.node("n1"), corev1.NodeReady); ready.Status != no {
+	if ready := ConditionOf(w.node("n1"), corev1.NodeReady); ready.Status != no {
 		t.Errorf("Ready is %+v", ready)
 	}
 }

@@ -103,7 +103,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
-			case GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)) && !GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
+			case GivenUp(ConditionOf(e.ObjectNew, corev1.NodeReady)) && !GivenUp(ConditionOf(e.ObjectOld, corev1.NodeReady)):
 				q.Add(requestFor(e.ObjectNew.Name)) // compareGrace looks at it
 			case change.IsZero():
 			case !change.edits() && p.plan(e.ObjectOld, finding).edits():

@@ -152,11 +152,11 @@ func difference(before, after *corev1.Node) string {
 	if before.Labels[edge.LabelExcludeDisruption] != after.Labels[edge.LabelExcludeDisruption] {
 		all = append(all, "label")
 	}
-	if has(before.Spec.Taints, evicts) != has(after.Spec.Taints, evicts) {
+	if has(before.Spec.Taints, Evicts) != has(after.Spec.Taints, Evicts) {
 		all = append(all, "unevict")
 	}
 	for _, kind := range []corev1.NodeConditionType{edge.ConditionCloudLinkDown, corev1.NodeReady} {
-		if now := conditionOf(after, kind); now != conditionOf(before, kind) {
+		if now := ConditionOf(after, kind); now != ConditionOf(before, kind) {
 			name := map[corev1.NodeConditionType]string{edge.ConditionCloudLinkDown: "condition", corev1.NodeReady: "ready"}[kind]
 			all = append(all, fmt.Sprintf("%s %s", name, now.Status))
 		}
@@ -167,7 +167,7 @@ func difference(before, after *corev1.Node) string {
 // known has the policy know that it has seen all YurtCoordinators.
 func (w *world) known() {
 	for _, pool := range w.policy.options.complete() {
-		w.policy.wake(pool)
+		w.policy.wake(w.t.Context(), pool)
 	}
 }
 

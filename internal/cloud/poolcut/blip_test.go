@@ -1,6 +1,7 @@
 package poolcut
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yurtcoordinator/internal/edge"
@@ -29,6 +31,11 @@ func (w *world) reportAs(name, leader string, reached ...edge.NodeName) {
 	}
 	was, found := w.leases[name]
 	w.leases[name] = is
+	// The controller reads it there.
+	err := client.IgnoreNotFound(w.client.Delete(w.t.Context(), is.DeepCopy()))
+	if err := errors.Join(err, w.client.Create(w.t.Context(), is.DeepCopy())); err != nil {
+		w.t.Fatal(err)
+	}
 	if found {
 		w.c.leaseHandler().Update(w.t.Context(),
 			event.TypedUpdateEvent[*coordinationv1.Lease]{ObjectOld: was, ObjectNew: is}, worldQueue{w: w})
@@ -49,7 +56,7 @@ func TestABlip(t *testing.T) {
 			w.pass(2 * time.Minute)
 			w.wantSaid("cut", "Warning WholePoolCut")
 			end := func() string {
-				_, end, _ := strings.Cut(conditionOf(w.node("n1"), edge.ConditionEvictionsHeld).Message, "until ")
+				_, end, _ := strings.Cut(w.says("n1").Message, "until ")
 				return end
 			}
 			was := end()

@@ -44,6 +44,7 @@
 // back can lengthen a hold by at most its duration for each new leader. A clock that is set forward can't end a hold while the
 // leader stays.
 //
-// Concurrency: each pool has at most one reconcile under way. The watches' handlers share Sightings and roster, each with its
-// own mutex that is never held across I/O. Every write carries the resourceVersion that it was decided on.
+// Concurrency: each pool has at most one reconcile under way. The watches' handlers share Sightings, whose mutex is never held
+// across I/O. A Lease's Node and a leader's report are read from the cache. Every write carries the resourceVersion that it was
+// decided on.
 package poolcut

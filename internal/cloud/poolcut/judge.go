@@ -171,7 +171,7 @@ func Decide(members []Member, reports []Report, t Terms, h *Hold, l Limits) Deci
 		}
 	case h == nil:
 		d.begin(members, s, t)
-	case t.Rule == Off, h.For <= 0: // no longer than anything readable asks for
+	case h.For <= 0: // nothing readable asks for one any more
 		d.Ended = Withdrawn
 		d.release(members, s, ReasonWithdrawn)
 	case h.Elapsed >= h.For:
@@ -337,41 +337,12 @@ func sooner(times ...time.Duration) time.Duration {
 	return least
 }
 
-// Rule says who decides how long a pool is held.
-type Rule uint8
-
-const (
-	// Off: nothing is held, since nobody asks for it, or the annotation refuses it.
-	Off Rule = iota
-	// Asked: the annotation asks for a hold.
-	Asked
-	// ByDefault: there is no annotation, and the pool has a coordinator.
-	ByDefault
-	// Unreadable: the annotation can't be read. A new hold begins as if there were no annotation. A hold in progress keeps its
-	// last readable duration.
-	Unreadable
-)
-
-func (r Rule) String() string {
-	switch r {
-	case Off:
-		return "Off"
-	case Asked:
-		return "Asked"
-	case ByDefault:
-		return "ByDefault"
-	case Unreadable:
-		return "Unreadable"
-	}
-	return fmt.Sprintf("Rule(%d)", uint8(r))
-}
-
 // Terms are what holds for one pool.
 type Terms struct {
-	Rule Rule
 	// For is how long evictions are held by a hold that begins; zero means that none does.
 	For time.Duration
-	// Problem says what is wrong if Rule is Unreadable.
+	// Problem says what is wrong with the annotation; empty means nothing. If the annotation can't be read, a new hold begins as
+	// if there were none. A hold in progress keeps its last readable duration.
 	Problem string
 }
 
@@ -384,23 +355,17 @@ const maxQuoted = 64
 // TermsOf reads the annotations of a NodePool. unless is what holds where they say nothing; zero means no hold.
 func TermsOf(annotations map[string]string, unless time.Duration) Terms {
 	text, found := annotations[edge.AnnotationHoldEvictions]
-	if !found && unless > 0 {
-		return Terms{Rule: ByDefault, For: unless}
-	}
 	if !found {
-		return Terms{}
+		return Terms{For: unless}
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > MaxHold {
 		if len(text) > maxQuoted {
 			text = text[:maxQuoted] + "..."
 		}
-		return Terms{Rule: Unreadable, For: unless, Problem: fmt.Sprintf(
+		return Terms{For: unless, Problem: fmt.Sprintf(
 			"The annotation %s is %q: it must be a duration such as 90s, 2h or 1h30m, up to %dh, or 0s to hold nothing. It is "+
 				"not heeded.", edge.AnnotationHoldEvictions, text, edge.MaxHoldEvictionsHours)}
 	}
-	if d == 0 {
-		return Terms{}
-	}
-	return Terms{Rule: Asked, For: d}
+	return Terms{For: d}
 }

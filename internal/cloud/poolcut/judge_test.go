@@ -44,10 +44,10 @@ const hour = time.Hour
 
 var (
 	off                 = Terms{}
-	asked               = Terms{Rule: Asked, For: hour}
-	mistyped            = Terms{Rule: Unreadable, Problem: "x"}
-	default24           = Terms{Rule: ByDefault, For: 24 * hour}
-	mistypedWithDefault = Terms{Rule: Unreadable, For: 24 * hour, Problem: "x"}
+	asked               = Terms{For: hour}
+	mistyped            = Terms{Problem: "x"}
+	default24           = Terms{For: 24 * hour}
+	mistypedWithDefault = Terms{For: 24 * hour, Problem: "x"}
 )
 
 // The changes, short.
@@ -145,7 +145,8 @@ func TestInProgress(t *testing.T) {
 			[]Change{hold, hold}, "", false, 50 * m},
 		{"it can't be known how long", []Member{silent(600), silent(610)}, mistyped, Hold{Elapsed: m},
 			[]Change{undone, undone}, Withdrawn, false, 0},
-		{"the annotation goes", []Member{silent(600), silent(610)}, off, cut, []Change{undone, undone}, Withdrawn, false, 0},
+		{"the annotation goes", []Member{silent(600), silent(610)}, off, Hold{Elapsed: 10 * m},
+			[]Change{undone, undone}, Withdrawn, false, 0},
 		{"the time is over", []Member{silent(3600), silent(3610)}, asked, Hold{For: hour, Elapsed: hour},
 			[]Change{expired, expired}, Expired, false, 0},
 		{"the time is over in the healing", []Member{silent(3), silent(3610)},
@@ -191,7 +192,7 @@ func TestTermsOf(t *testing.T) {
 		"": 0, "-1h": 0, "168h1ns": 0, "2": 0, "soon": 0,
 	} {
 		got := TermsOf(map[string]string{edge.AnnotationHoldEvictions: text}, 0)
-		if got.For != want || (got.Rule == Asked) != (want > 0) || (got.Rule == Unreadable) != (got.Problem != "") {
+		if got.For != want || (got.Problem == "") != (want > 0) {
 			t.Errorf("%q: %+v, want %v", text, got, want)
 		}
 		byDefault := TermsOf(map[string]string{edge.AnnotationHoldEvictions: text}, 24*hour)
@@ -218,13 +219,6 @@ func TestTermsOf(t *testing.T) {
 	long := TermsOf(map[string]string{edge.AnnotationHoldEvictions: string(make([]byte, 5000))}, 0)
 	if len(long.Problem) > 1000 {
 		t.Errorf("a problem of %d bytes", len(long.Problem))
-	}
-	for r, want := range map[Rule]string{
-		Off: "Off", Asked: "Asked", ByDefault: "ByDefault", Unreadable: "Unreadable", 9: "Rule(9)",
-	} {
-		if r.String() != want {
-			t.Errorf("%d is %s, want %s", r, r, want)
-		}
 	}
 }
 

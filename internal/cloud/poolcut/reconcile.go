@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -24,9 +26,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
-
-// FieldOwner is the field manager of all writes to Nodes.
-const FieldOwner = "coordinator-controller"
 
 // conflictDelay is the least wait before a pool is retried after a conflict on a Node; jitter up to doubles it.
 const conflictDelay = 100 * time.Millisecond
@@ -49,8 +48,8 @@ const (
 
 // Config is what a Controller needs. All fields but Default are required.
 type Config struct {
-	// Client reads from a cache and writes to the API server. It reads Nodes, the metadata of NodePools and, if Default is set,
-	// YurtCoordinators.
+	// Client reads from a cache and writes to the API server. It reads Nodes, the Leases in which leaders report, the metadata of
+	// NodePools and, if Default is set, YurtCoordinators.
 	Client client.Client
 	// Events receives the Events on NodePools, and bounds their rate.
 	Events events.EventRecorder
@@ -71,8 +70,7 @@ type Controller struct {
 	limits    Limits
 	unless    time.Duration // see Config.Default
 	sightings *heartbeat.Sightings
-	roster    *roster
-	metrics   *metrics
+	metrics   metrics
 
 	mu    sync.Mutex
 	pools map[edge.PoolName]*pool
@@ -125,12 +123,14 @@ func New(c Config) *Controller {
 	return &Controller{
 		client: c.Client, events: c.Events, ends: c.Ends, limits: l, unless: c.Default,
 		sightings: heartbeat.NewSightings(c.Ends.Clock, l.Silence),
-		roster:    newRoster(), metrics: newMetrics(), pools: make(map[edge.PoolName]*pool),
+		metrics:   newMetrics(), pools: make(map[edge.PoolName]*pool),
 	}
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.held, c.metrics.begun, c.metrics.ends}
+}
 
 // Reconcile writes on the Nodes of the requested pool whether evictions are held. It makes at most two writes per Node, and
 // none if the Node already says so.
@@ -152,13 +152,13 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	p := c.poolOf(name, nodes, now)
 	members := c.observe(nodes, p.hold)
 	c.complain(p, np, terms)
-	if p.hold != nil && (terms.Rule != Unreadable || p.hold.length <= 0) {
+	if p.hold != nil && (terms.Problem == "" || p.hold.length <= 0) {
 		p.hold.length = terms.For
 	}
-	d := Decide(members, c.reportsOf(name), terms, p.hold.at(now), c.limits)
+	d := Decide(members, c.reportsOf(ctx, name), terms, p.hold.at(now), c.limits)
 	previous := p.hold
 	c.follow(p, d, terms, now)
-	c.metrics.stands(name, standing{asked: terms.For > 0, holds: d.Holds()})
+	c.metrics.stands(name, d.Holds(), terms.For > 0)
 
 	again, err := c.apply(ctx, nodes, d, p.hold)
 	written := err == nil && !again
@@ -176,7 +176,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: c.ends.Jitter(conflictDelay, 1)}, nil
 	}
 	c.announceBeginning(np, p.hold, d)
-	if terms.Rule == Off && p.hold == nil && len(nodes) == 0 {
+	if terms == (Terms{}) && p.hold == nil && len(nodes) == 0 {
 		c.forget(name)
 	}
 	return reconcile.Result{RequeueAfter: d.Next}, nil
@@ -251,17 +251,20 @@ func (c *Controller) membersOf(ctx context.Context, name edge.PoolName) ([]corev
 	return slices.DeleteFunc(slices.Clone(found.Items), func(n corev1.Node) bool { return n.DeletionTimestamp != nil }), nil
 }
 
-// reportsOf returns the last reports of a pool's leaders.
-func (c *Controller) reportsOf(name edge.PoolName) (all []Report) {
+// reportsOf returns the last reports of a pool's leaders. A Lease that cannot be read is none.
+func (c *Controller) reportsOf(ctx context.Context, name edge.PoolName) (all []Report) {
 	for _, slot := range edge.Slots() {
-		lease := name.ReportLease(slot)
-		r, found := c.roster.report(lease)
-		if !found {
+		var lease coordinationv1.Lease
+		key := client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name.ReportLease(slot)}
+		if err := c.client.Get(ctx, key, &lease); err != nil {
 			continue
 		}
-		seen := c.sightings.Observe(edge.NodeName(lease))
-		r.Fresh = seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace
-		all = append(all, r)
+		seen := c.sightings.Observe(edge.NodeName(key.Name))
+		all = append(all, Report{
+			Fresh:   seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace,
+			Leader:  edge.NodeName(ptr.Deref(lease.Spec.HolderIdentity, "")),
+			Reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
+		})
 	}
 	return all
 }
@@ -271,7 +274,7 @@ func (c *Controller) observe(nodes []corev1.Node, h *inProgress) []Member {
 	members := make([]Member, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		was, ready := conditionOf(n, edge.ConditionEvictionsHeld), conditionOf(n, corev1.NodeReady)
+		was, ready := heartbeat.ConditionOf(n, edge.ConditionEvictionsHeld), heartbeat.ConditionOf(n, corev1.NodeReady)
 		var lost time.Duration
 		if heartbeat.GivenUp(ready) {
 			lost = max(1, c.ends.Wall().Sub(ready.LastTransitionTime.Time))
@@ -304,7 +307,7 @@ func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Mo
 		return p
 	}
 	for i := range nodes {
-		held := conditionOf(&nodes[i], edge.ConditionEvictionsHeld)
+		held := heartbeat.ConditionOf(&nodes[i], edge.ConditionEvictionsHeld)
 		if since := held.LastTransitionTime.Time; held.Status == corev1.ConditionTrue &&
 			(p.hold == nil || since.Before(p.hold.since)) {
 			p.hold = &inProgress{since: since, found: now, before: max(0, now.Wall.Sub(since)), announced: true}
@@ -314,7 +317,6 @@ func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Mo
 }
 
 func (c *Controller) forget(name edge.PoolName) {
-	c.metrics.forget(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pools, name)
@@ -342,26 +344,26 @@ func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision,
 // write writes the decision to one Node. First it writes the condition, which makes the policy refuse the evicting taint. Then
 // it removes an evicting taint that is already there.
 func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change, h *inProgress) error {
-	was := conditionOf(node, edge.ConditionEvictionsHeld)
+	was := heartbeat.ConditionOf(node, edge.ConditionEvictionsHeld)
 	next := c.condition(was, change, h)
 	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name))
 	if was.Status != next.Status || was.Reason != next.Reason || was.Message != next.Message ||
 		!was.LastTransitionTime.Time.Equal(next.LastTransitionTime.Time) {
 		base := node.DeepCopy()
-		setCondition(node, next)
+		heartbeat.SetCondition(node, next)
 		patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
-		if err := c.client.Status().Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+		if err := c.client.Status().Patch(ctx, node, patch, client.FieldOwner(heartbeat.FieldOwner)); err != nil {
 			return fmt.Errorf("patch condition %s of Node %s: %w", next.Type, base.Name, err)
 		}
 		log.Info("Wrote condition", "condition", next.Type, "from", was.Status, "to", next.Status, "reason", next.Reason)
 	}
-	if change.Status != corev1.ConditionTrue || !slices.ContainsFunc(node.Spec.Taints, evicts) {
+	if change.Status != corev1.ConditionTrue || !slices.ContainsFunc(node.Spec.Taints, heartbeat.Evicts) {
 		return nil
 	}
 	base := node.DeepCopy()
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, evicts)
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, heartbeat.Evicts)
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	if err := c.client.Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+	if err := c.client.Patch(ctx, node, patch, client.FieldOwner(heartbeat.FieldOwner)); err != nil {
 		return fmt.Errorf("remove the evicting taint of Node %s: %w", base.Name, err)
 	}
 	log.Info("Removed an evicting taint that was already there")
@@ -402,7 +404,7 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 // announceEnd announces how a hold ended, if its beginning was announced.
 func (c *Controller) announceEnd(np *metav1.PartialObjectMetadata, h *inProgress, o Outcome) {
 	if h.announced {
-		c.metrics.ended(o)
+		c.metrics.ends.WithLabelValues(string(o)).Inc()
 		c.event(np, corev1.EventTypeNormal, endings[o].reason, endings[o].note)
 	}
 }
@@ -413,7 +415,7 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 		return
 	}
 	h.announced = true
-	c.metrics.began()
+	c.metrics.begun.Inc()
 	nodes := 0
 	for _, change := range d.Changes {
 		if change.Status == corev1.ConditionTrue {
@@ -454,30 +456,6 @@ func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, 
 	}, nil, eventType, reason, "HoldEvictions", "%s", strings.TrimSuffix(note, "."))
 }
 
-func setCondition(node *corev1.Node, next corev1.NodeCondition) {
-	ours := func(c corev1.NodeCondition) bool { return c.Type == next.Type }
-	if i := slices.IndexFunc(node.Status.Conditions, ours); i >= 0 {
-		node.Status.Conditions[i] = next
-	} else {
-		node.Status.Conditions = append(node.Status.Conditions, next)
-	}
-}
-
-// conditionOf returns a Node's condition, or the zero condition.
-func conditionOf(node *corev1.Node, of corev1.NodeConditionType) corev1.NodeCondition {
-	for _, c := range node.Status.Conditions {
-		if c.Type == of {
-			return c
-		}
-	}
-	return corev1.NodeCondition{}
-}
-
-// evicts reports whether kube-controller-manager uses this taint to evict the Pods of a silent node.
-func evicts(t corev1.Taint) bool {
-	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
-}
-
 func tainted(node *corev1.Node, key string) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && evicts(t) })
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && heartbeat.Evicts(t) })
 }

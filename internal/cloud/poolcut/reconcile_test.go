@@ -67,7 +67,7 @@ func TestByDefault(t *testing.T) {
 	w.wantReasons("cut", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
 	w.wantSaid("cut", "Warning WholePoolCut All nodes of the pool fell silent together: probably its link is "+
 		"down. No Pod of 3 nodes is evicted for that for 24h0m0s")
-	if c := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld); !strings.Contains(c.Message, "until 2026-11-22T00:0") ||
+	if c := w.says("n1"); !strings.Contains(c.Message, "until 2026-11-22T00:0") ||
 		!strings.Contains(c.Message, edge.AnnotationHoldEvictions+"=0s") {
 		t.Errorf("the condition is %+v", c)
 	}
@@ -145,7 +145,7 @@ func TestHealing(t *testing.T) {
 	if len(w.evicting) > 0 || w.refused == 0 {
 		t.Errorf("tainted %v, refused %d times: want it refused, and never there", w.evicting, w.refused)
 	}
-	if c := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld); !strings.Contains(c.Message, "until 2026-11-21T02:01:") {
+	if c := w.says("n1"); !strings.Contains(c.Message, "until 2026-11-21T02:01:") {
 		t.Errorf("the condition is %+v", c)
 	}
 	writes := w.writes
@@ -211,14 +211,14 @@ func TestDelegatedAfterTheCut(t *testing.T) {
 
 func TestNewLeader(t *testing.T) {
 	w := cutOff(t)
-	began := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld).LastTransitionTime
+	began := w.says("n1").LastTransitionTime
 	for range 3 {
 		w.start()
 		w.pass(time.Minute)
 	}
 	w.wantReasons("three leaders later", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
 	w.wantSaid("three leaders later")
-	if now := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld).LastTransitionTime; !now.Equal(&began) {
+	if now := w.says("n1").LastTransitionTime; !now.Equal(&began) {
 		t.Errorf("the hold began at %v, and at %v for a new leader", began, now)
 	}
 	w.pass(2*time.Hour - time.Minute)
@@ -299,7 +299,7 @@ func TestDurationChanges(t *testing.T) {
 	w := cutOff(t)
 	w.annotate("3h")
 	w.pass(time.Second)
-	if c := conditionOf(w.node("n3"), edge.ConditionEvictionsHeld); !strings.Contains(c.Message, "until 2026-11-21T03:01:") {
+	if c := w.says("n3"); !strings.Contains(c.Message, "until 2026-11-21T03:01:") {
 		t.Errorf("the condition is %+v", c)
 	}
 	w.annotate("soon")
@@ -412,7 +412,7 @@ func TestLateTaint(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	w := cutOff(t)
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(w.c.Metrics())
+	registry.MustRegister(w.c.Metrics()...)
 	check := func(want string, names ...string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {

@@ -3,7 +3,6 @@ package poolcut
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -91,7 +89,7 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 	if name := edge.PoolName(node.Labels[edge.LabelNodePool]); name != "" {
 		return name
 	}
-	if conditionOf(node, edge.ConditionEvictionsHeld).Status == corev1.ConditionTrue {
+	if heartbeat.ConditionOf(node, edge.ConditionEvictionsHeld).Status == corev1.ConditionTrue {
 		return noPool
 	}
 	return ""
@@ -99,31 +97,29 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 
 // leaseHandler records every change of a Lease, but enqueues the node's pool only if the finding changed.
 func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
-	saw := func(lease *coordinationv1.Lease, q queue) {
-		news, pool := c.sightings.Saw(lease), c.roster.poolOf(edge.NodeName(lease.Name))
-		if of, _ := edge.ReportOf(lease.Name); of != "" && pool == "" {
-			news, pool = true, of
-			c.roster.told(lease)
+	saw := func(ctx context.Context, lease *coordinationv1.Lease, q queue) {
+		news := c.sightings.Saw(lease)
+		pool, _ := edge.ReportOf(lease.Name) // a policy keeps Nodes from having such a name
+		if pool == "" && news {
+			pool, _ = c.poolOfNode(ctx, lease.Name)
 		}
-		if news {
-			enqueue(q, pool, 0)
-		}
+		enqueue(q, pool, 0)
 	}
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
-			saw(e.Object, q)
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
+			saw(ctx, e.Object, q)
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
-			saw(e.ObjectNew, q)
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
+			saw(ctx, e.ObjectNew, q)
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
-			name := edge.NodeName(e.Object.Name)
-			if c.sightings.Lost(e.Object) {
-				enqueue(q, c.roster.poolOf(name), 0)
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
+			news := c.sightings.Lost(e.Object)
+			pool, found := c.poolOfNode(ctx, e.Object.Name)
+			if news {
+				enqueue(q, pool, 0)
 			}
-			if !c.roster.has(name) {
-				c.sightings.Forget(name)
-				c.roster.untold(name)
+			if !found {
+				c.sightings.Forget(edge.NodeName(e.Object.Name))
 			}
 		},
 	}
@@ -135,22 +131,20 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
-			c.roster.put(edge.NodeName(e.Object.Name), poolNameOf(e.Object))
 			enqueue(q, poolNameOf(e.Object), settle)
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
 			before, after := poolNameOf(e.ObjectOld), poolNameOf(e.ObjectNew)
-			c.roster.put(edge.NodeName(e.ObjectNew.Name), after)
 			if before != after || e.ObjectOld.UID != e.ObjectNew.UID {
 				enqueue(q, before, settle)
 				enqueue(q, after, settle)
 				return
 			}
 			delay := settle
-			switch held := conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status; {
+			switch held := heartbeat.ConditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status; {
 			case held == corev1.ConditionTrue:
-			case !heartbeat.GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)),
-				heartbeat.GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
+			case !heartbeat.GivenUp(heartbeat.ConditionOf(e.ObjectNew, corev1.NodeReady)),
+				heartbeat.GivenUp(heartbeat.ConditionOf(e.ObjectOld, corev1.NodeReady)):
 				return
 			}
 			if tainted(e.ObjectNew, corev1.TaintNodeUnreachable) || tainted(e.ObjectNew, corev1.TaintNodeNotReady) {
@@ -159,9 +153,7 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 			enqueue(q, after, delay)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			name := edge.NodeName(e.Object.Name)
-			c.roster.drop(name)
-			c.sightings.Forget(name)
+			c.sightings.Forget(edge.NodeName(e.Object.Name))
 			enqueue(q, poolNameOf(e.Object), settle)
 		},
 	}
@@ -218,64 +210,12 @@ func requestFor(pool edge.PoolName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
-// roster maps each node to its pool, for code that sees only a Lease. It also keeps the last report of each leader. It is safe
-// for concurrent use.
-type roster struct {
-	mu      sync.Mutex
-	byNode  map[edge.NodeName]edge.PoolName
-	reports map[string]Report // by the name of the Lease
-}
-
-func newRoster() *roster {
-	return &roster{byNode: make(map[edge.NodeName]edge.PoolName), reports: make(map[string]Report)}
-}
-
-// told records the report of a leader.
-func (r *roster) told(lease *coordinationv1.Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.reports[lease.Name] = Report{
-		Leader:  edge.NodeName(ptr.Deref(lease.Spec.HolderIdentity, "")),
-		Reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
+// poolOfNode returns the pool of a Node; empty means none. found is false if there is no such Node, or not yet: what it says is
+// looked at when it comes.
+func (c *Controller) poolOfNode(ctx context.Context, name string) (pool edge.PoolName, found bool) {
+	var node corev1.Node
+	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return "", false
 	}
-}
-
-// untold forgets a report that was deleted, if this Lease is one.
-func (r *roster) untold(lease edge.NodeName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.reports, string(lease))
-}
-
-// report returns who wrote a report, and whom it names; false if there is none.
-func (r *roster) report(lease string) (Report, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	is, found := r.reports[lease]
-	return is, found
-}
-
-func (r *roster) put(node edge.NodeName, pool edge.PoolName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.byNode[node] = pool
-}
-
-func (r *roster) drop(node edge.NodeName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.byNode, node)
-}
-
-func (r *roster) poolOf(node edge.NodeName) edge.PoolName {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.byNode[node]
-}
-
-func (r *roster) has(node edge.NodeName) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, found := r.byNode[node]
-	return found
+	return poolNameOf(&node), true
 }

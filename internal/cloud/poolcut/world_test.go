@@ -28,6 +28,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
@@ -69,7 +70,9 @@ func newWorld(t *testing.T, annotations map[string]string, nodes ...string) *wor
 		evicting: map[string]time.Time{},
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme, v1beta2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, v1alpha1.AddToScheme, v1beta2.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +284,7 @@ func (w *world) names() []string {
 func (w *world) kubelet(name string) {
 	if status(w.node(name), corev1.NodeReady) != corev1.ConditionTrue && w.clock.Now().Unix()%20 < 10 {
 		w.edit(name, func(n *corev1.Node) {
-			setCondition(n, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})
+			heartbeat.SetCondition(n, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})
 		})
 	}
 }
@@ -293,7 +296,7 @@ func (w *world) kubeControllerManager() {
 		at, known := w.renewed[name]
 		if known && w.clock.Now().Sub(at) > grace && status(n, corev1.NodeReady) == corev1.ConditionTrue {
 			w.edit(name, func(n *corev1.Node) {
-				setCondition(n, corev1.NodeCondition{
+				heartbeat.SetCondition(n, corev1.NodeCondition{
 					Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown",
 					LastTransitionTime: metav1.NewTime(w.clock.Now()),
 				})
@@ -318,8 +321,13 @@ func (w *world) kubeControllerManager() {
 	}
 }
 
+// says returns a Node's EvictionsHeld condition.
+func (w *world) says(name string) corev1.NodeCondition {
+	return heartbeat.ConditionOf(w.node(name), edge.ConditionEvictionsHeld)
+}
+
 func status(n *corev1.Node, of corev1.NodeConditionType) corev1.ConditionStatus {
-	return conditionOf(n, of).Status
+	return heartbeat.ConditionOf(n, of).Status
 }
 
 // work does what falls due before end.
@@ -370,7 +378,7 @@ func (w *world) heal(nodes ...string) {
 func (w *world) reasons() []string {
 	var all []string
 	for _, name := range w.names() {
-		if c := conditionOf(w.node(name), edge.ConditionEvictionsHeld); c.Type != "" {
+		if c := w.says(name); c.Type != "" {
 			all = append(all, name+" "+c.Reason)
 		}
 	}

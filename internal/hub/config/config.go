@@ -302,11 +302,15 @@ func (c *Config) Validate() error {
 	if err := c.Logs.Validate(); err != nil {
 		return err
 	}
-	if _, err := c.Judged(); err != nil {
-		return err
+	switch c.LinkProfile {
+	case v1alpha1.LinkNormal, v1alpha1.LinkMetered, v1alpha1.LinkSatellite:
+	default:
+		return fmt.Errorf("--link-profile %q: want normal, metered or satellite", c.LinkProfile)
 	}
-	if _, err := c.Borrows(); err != nil {
-		return err
+	switch c.Relay {
+	case "", v1alpha1.RelayOff, v1alpha1.RelayHeartbeats, v1alpha1.RelayControl:
+	default:
+		return fmt.Errorf("--relay %q: want Off, Heartbeats or Control", c.Relay)
 	}
 	for _, p := range []struct {
 		flag  string

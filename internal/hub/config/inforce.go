@@ -16,7 +16,7 @@ import (
 // with Recall. It is safe for concurrent use.
 type InForce struct {
 	starts Config
-	apply  func(Running)
+	apply  func(Config)
 
 	mu   sync.Mutex
 	own  Config               // the node's own
@@ -24,9 +24,9 @@ type InForce struct {
 }
 
 // Recall returns the configuration that a hub starts with: the node's own settings, with the pool's last settings as defaults
-// if this node can use them. The report says whether it can. The InForce calls apply whenever the running hub must change its
-// settings; apply must not use the InForce.
-func Recall(own Config, apply func(Running)) (*InForce, edge.SettingsReport) {
+// if this node can use them. The report says whether it can. The InForce calls apply with valid settings whenever the running hub
+// must change some; apply must not use the InForce.
+func Recall(own Config, apply func(Config)) (*InForce, edge.SettingsReport) {
 	f := &InForce{starts: own, apply: apply, own: own}
 	if own.Pool == "" {
 		return f, edge.SettingsReport{}
@@ -105,12 +105,8 @@ func (f *InForce) takeLocked(own Config, said v1alpha1.HubSettings) (restart []s
 	if err := to.Validate(); err != nil {
 		return nil, fmt.Errorf("the node's and the pool's settings together: %w", err)
 	}
-	running, err := to.Running()
-	if err != nil {
-		return nil, err
-	}
 	f.own, f.said = own, said
-	f.apply(running)
+	f.apply(to)
 	return f.starts.needRestart(to), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
@@ -19,7 +20,7 @@ import (
 	"yurtcoordinator/internal/logs"
 )
 
-func nothing(Running) {}
+func nothing(Config) {}
 
 // TestRememberedSettings: a hub starts with what the pool said last, unless it cannot.
 func TestRememberedSettings(t *testing.T) {
@@ -67,9 +68,9 @@ func TestRememberedSettings(t *testing.T) {
 func TestInForce(t *testing.T) {
 	dir := t.TempDir()
 	node := func(more ...string) Config { return nodeOf(t, append([]string{"--cert-dir=" + dir}, more...)...) }
-	var now Running
+	var now Config
 	applied := 0
-	f, report := Recall(node(), func(r Running) { now, applied = r, applied+1 })
+	f, report := Recall(node(), func(c Config) { now, applied = c, applied+1 })
 	if report != (edge.SettingsReport{}) || f.LinkProfile() != v1alpha1.LinkNormal || len(f.Kept()) > 0 {
 		t.Fatalf("with nothing said: %+v, %s, %v", report, f.LinkProfile(), f.Kept())
 	}
@@ -78,31 +79,36 @@ func TestInForce(t *testing.T) {
 		CacheAgents: []string{"mine"}, OwnObjects: &no, LinkProfile: v1alpha1.LinkMetered, Verbosity: ptr.To[int32](5),
 	}
 	bad := v1alpha1.HubSettings{CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
-	metered := Running{Agents: []string{"mine"}, Judged: link.Metered(), Metered: true, Borrows: upstream.ForSome, Verbosity: 5}
+	type running struct {
+		agents    []string
+		judged    link.Timing
+		metered   bool
+		borrows   upstream.Use
+		verbosity logsapi.VerbosityLevel
+	}
+	metered := running{[]string{"mine"}, link.Metered(), true, upstream.ForSome, 5}
 	for _, step := range []struct {
 		name    string
 		do      func() ([]string, error)
 		restart []string
-		want    Running // of what differs here
+		want    running
 		kept    []string
 	}{
 		{"the pool speaks", func() ([]string, error) { return f.Take(said) }, []string{"own-objects"}, metered, nil},
 		{"the node's own beats it", func() ([]string, error) {
 			return nil, f.Change(node("--link-profile=satellite", "--cache-agents=own", "-v=2"))
-		}, nil, Running{Agents: []string{"own"}, Judged: link.Satellite(), Borrows: upstream.ForAll, Verbosity: 2},
+		}, nil, running{[]string{"own"}, link.Satellite(), false, upstream.ForAll, 2},
 			[]string{"cache-agents", "link-profile", "v"}},
 		{"the node is silent again", func() ([]string, error) { return nil, f.Change(node()) }, nil, metered, nil},
 		{"the pool takes it back", func() ([]string, error) { return f.Take(v1alpha1.HubSettings{}) }, nil,
-			Running{Agents: flags(t).CacheAgents, Judged: link.Standard(), Borrows: upstream.ForAll}, nil},
+			running{flags(t).CacheAgents, link.Standard(), false, upstream.ForAll, 0}, nil},
 	} {
 		before := applied
 		restart, err := step.do()
 		if err != nil || !slices.Equal(restart, step.restart) || applied != before+1 {
 			t.Errorf("%s: restart for %v, %v; told %d times", step.name, restart, err, applied-before)
 		}
-		got := Running{
-			Agents: now.Agents, Judged: now.Judged, Metered: now.Metered, Borrows: now.Borrows, Verbosity: now.Verbosity,
-		}
+		got := running{now.CacheAgents, now.Judged(), now.Metered(), now.Borrows(), now.Logs.Verbosity}
 		if !reflect.DeepEqual(got, step.want) {
 			t.Errorf("%s: the hub is to run with %+v, want %+v", step.name, got, step.want)
 		}
@@ -126,8 +132,8 @@ func TestInForce(t *testing.T) {
 func TestTheNodesSettingsChange(t *testing.T) {
 	dir := t.TempDir()
 	node := func(more ...string) Config { return nodeOf(t, append([]string{"--cert-dir=" + dir}, more...)...) }
-	var now Running
-	f, _ := Recall(node(), func(r Running) { now = r })
+	var now Config
+	f, _ := Recall(node(), func(c Config) { now = c })
 	for _, tt := range []struct {
 		more string
 		want string // part of the error; empty: there is none
@@ -144,7 +150,8 @@ func TestTheNodesSettingsChange(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.more, err, tt.want)
 		}
 	}
-	if now.Ahead != 720*time.Hour || len(now.Shared) != len(flags(t).PoolScopeResources) {
+	if shared := flags(t).PoolScopeResources; now.DiskCacheClockOffset != 720*time.Hour ||
+		!slices.Equal(now.PoolScopeResources, shared) {
 		t.Errorf("the hub is to run with %+v", now)
 	}
 }
@@ -164,12 +171,14 @@ func TestBorrows(t *testing.T) {
 		{v1alpha1.RelayOff, v1alpha1.LinkNormal, upstream.ForNothing},
 	} {
 		c := Config{Relay: tc.relay, LinkProfile: tc.profile}
-		if got, err := c.Borrows(); got != tc.want || err != nil {
-			t.Errorf("relay %q on a link %q: %v, %v", tc.relay, tc.profile, got, err)
+		if got := c.Borrows(); got != tc.want {
+			t.Errorf("relay %q on a link %q: %v", tc.relay, tc.profile, got)
 		}
 	}
-	c := Config{Relay: "all", LinkProfile: v1alpha1.LinkNormal}
-	if _, err := c.Borrows(); err == nil {
-		t.Error("a mode that there is not is taken")
+	for _, wrong := range [][2]string{{"--relay", "all"}, {"--link-profile", "radio"}, {"--link-profile", ""}} {
+		c := nodeOf(t, wrong[0]+"="+wrong[1])
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), wrong[0]) {
+			t.Errorf("%s: %v", wrong, err)
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,22 +40,15 @@ type FinderConfig struct {
 // Finder keeps the addresses of the pool's coordinators.
 type Finder struct {
 	pool   edge.PoolName
-	own    func() ([]net.Addr, error) // see Fixed
 	notice *settings.Notice[Target]
 }
 
 // NewFinder returns a Finder with the content of the file.
 func NewFinder(cfg FinderConfig) *Finder {
-	return &Finder{cfg.Pool, cfg.Ends.Addresses, settings.NewNotice(settings.NoticeConfig[Target]{
+	return &Finder{cfg.Pool, settings.NewNotice(settings.NoticeConfig[Target]{
 		About: "where the pool's coordinator is", Name: cfg.Pool.DiscoveryConfigMap(), ConfigMaps: cfg.ConfigMaps,
 		Path: filepath.Join(cfg.Dir, File), Reachable: cfg.Reachable, Ends: cfg.Ends,
-		Read: func(m *corev1.ConfigMap) (Target, error) {
-			t, err := Read(cfg.Pool, m.Data)
-			if err != nil {
-				return Target{}, err
-			}
-			return t.ownedBy(m), nil
-		},
+		Read:   func(m *corev1.ConfigMap) (Target, error) { return Read(cfg.Pool, m.Data) },
 		Recall: func(content []byte) (Target, error) { return recall(cfg.Pool, content) },
 		Encode: func(t Target) ([]byte, error) { return json.Marshal(remembered{cfg.Pool, t}) },
 		Heard: func(ctx context.Context, was, is Target) {

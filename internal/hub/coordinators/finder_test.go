@@ -32,14 +32,9 @@ func running(t *testing.T, cfg FinderConfig) (f *Finder, stop func()) {
 	}
 }
 
-// TestAbout checks that Events are about the YurtCoordinator that owns the ConfigMap, also after a restart, and otherwise about
-// the NodePool. Another owner does not count as another address.
-func TestAbout(t *testing.T) {
+// TestFinder: the Finder follows the ConfigMap, and knows after a restart what it knew before.
+func TestFinder(t *testing.T) {
 	ca := authority(t)
-	pool := corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1beta2", Kind: "NodePool", Name: "p1"}
-	if got := (Fixed{Pool: "p1"}).About(); got != pool {
-		t.Errorf("at a fixed address: %+v", got)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		maps := fake.NewClientset().CoreV1().ConfigMaps(edge.NamespaceSystem)
 		moved := 0
@@ -48,9 +43,15 @@ func TestAbout(t *testing.T) {
 			Reachable: func(context.Context) error { return nil },
 		}
 		f, stop := running(t, cfg)
-		if got := f.In(0).About(); got != pool {
-			t.Errorf("before the cloud has named one: %+v", got)
+		is := func(what string, want Target, moves int) {
+			t.Helper()
+			synctest.Wait()
+			_, known := f.Clients()
+			if got := f.Target(); got != want || known == want.IsZero() || moved != moves {
+				t.Errorf("%s: %+v, known: %t, moved %d times; want %+v, moved %d times", what, got, known, moved, want, moves)
+			}
 		}
+		is("before the cloud has named one", Target{}, 0)
 		m := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:            edge.PoolName("p1").DiscoveryConfigMap(),
@@ -61,23 +62,15 @@ func TestAbout(t *testing.T) {
 		if _, err := maps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
 		known := Target{Place: Place{Address: "10.0.0.2:10270"}, CA: ca}
-		if got := f.Target(); got != known || f.In(0).About() != pool || moved != 1 {
-			t.Errorf("without an owner: %+v, %+v, moved %d times", got, f.In(0).About(), moved)
-		}
-		m.OwnerReferences = append(m.OwnerReferences,
-			metav1.OwnerReference{APIVersion: "apps.openyurt.io/v1alpha1", Kind: "YurtCoordinator", Name: "shop", UID: "2"})
+		is("named", known, 1)
+		m.OwnerReferences[0].Name = "another"
 		if _, err := maps.Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
-		want := corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1alpha1", Kind: "YurtCoordinator", Name: "shop", UID: "2"}
-		if got := f.In(0).About(); got != want || moved != 1 {
-			t.Errorf("got %+v, moved %d times", got, moved)
-		}
+		is("of another owner", known, 1)
 		stop()
-		if got := NewFinder(cfg).In(0).About(); got != want {
+		if got := NewFinder(cfg).Target(); got != known {
 			t.Errorf("started again: %+v", got)
 		}
 
@@ -86,15 +79,12 @@ func TestAbout(t *testing.T) {
 		if _, err := maps.Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
-		if f.Target().Address != "10.0.0.3:10270" || f.In(0).About() != want || moved != 2 {
-			t.Errorf("moved: %+v, %+v, %d times", f.Target(), f.In(0).About(), moved)
+		known.Address = "10.0.0.3:10270"
+		is("moved", known, 2)
+		if err := maps.Delete(t.Context(), m.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		err := maps.Delete(t.Context(), m.Name, metav1.DeleteOptions{})
-		synctest.Wait()
-		if err != nil || f.In(0).About() != pool || moved != 3 {
-			t.Errorf("deleted: %v, %+v, moved %d times", err, f.In(0).About(), moved)
-		}
+		is("deleted", Target{}, 3)
 		stop()
 	})
 }

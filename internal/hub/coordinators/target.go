@@ -11,9 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"yurtcoordinator/internal/edge"
 )
 
@@ -39,17 +36,7 @@ type Target struct {
 	KubeletClients string `json:"kubeletClients,omitempty"`
 	// Denied are the nodes and hubs whose certificates no longer hold in the pool, one per line: see edge.DiscoveryDenied.
 	Denied string `json:"denied,omitempty"`
-	// Owner and OwnerUID are the name and UID of the YurtCoordinator that owns the ConfigMap. They are empty if no
-	// YurtCoordinator owns it.
-	Owner    string    `json:"owner,omitempty"`
-	OwnerUID types.UID `json:"ownerUID,omitempty"`
 }
-
-// The type of the object that owns the ConfigMap.
-const (
-	kindOwner       = "YurtCoordinator"
-	apiVersionOwner = "apps.openyurt.io/v1alpha1"
-)
 
 // maxClients bounds the credential ids that are read, maxNodes the addresses, maxDenied who is denied.
 const (
@@ -108,16 +95,6 @@ func (t Target) Servers() (all []string) {
 		}
 	}
 	return all
-}
-
-// ownedBy returns t with the YurtCoordinator that owns the ConfigMap.
-func (t Target) ownedBy(m *corev1.ConfigMap) Target {
-	for _, o := range m.OwnerReferences {
-		if o.Kind == kindOwner && o.APIVersion == apiVersionOwner {
-			t.Owner, t.OwnerUID = o.Name, o.UID
-		}
-	}
-	return t
 }
 
 // IsZero reports whether there is no coordinator.

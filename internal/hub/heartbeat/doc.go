@@ -44,10 +44,9 @@
 //   - sighting.deadline: entered when a renewal is seen; ends when it is written, when a newer one comes, or when maxAge is over
 //     at the latest. (TestTranscripts, TestHungWritesAreBounded)
 //   - refusal.until: entered when the cloud refuses a node's Lease; ends when its pause is over, after refusedMax at the latest,
-//     or when the cloud takes it. (TestTranscripts)
+//     or when the cloud takes it; forgotten after another refusedMax. (TestTranscripts, TestRefusalsAreForgotten)
 //   - fitness.since: entered when the cloud does not serve a write; ends when it takes one, with the term when patience is over,
 //     or when there is nothing to write for as long. (TestFitness)
 //   - Forwarder.asking: entered when the cloud refuses a Lease as if this hub had no right; ends when it says whether it has.
 //     (TestTheRightIsAskedForAgain)
-//   - round.copies: entered when a node's copy is seen to change; ends when patience is over, or with the term. (TestHears)
 package heartbeat

@@ -125,7 +125,6 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 	defer owned.Wait()
 	r := &round{
 		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, unable: make(chan error, 1),
-		copies: map[edge.NodeName]time.Time{},
 	}
 	f.begin(r)
 	defer f.end(r)
@@ -146,7 +145,11 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 			if heard.Before(began) {
 				heard = began
 			}
-			r.update(func(*queue) { err = f.fit.unfit(f.config.Ends.Running(), heard) })
+			r.update(func(q *queue) {
+				now := f.config.Ends.Running()
+				q.forgive(now)
+				err = f.fit.unfit(now, heard)
+			})
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
@@ -161,8 +164,7 @@ type round struct {
 	term   edge.Term
 	ctx    context.Context //nolint:containedctx // it is the round's: what it started ends with it
 	owned  *sync.WaitGroup
-	copies map[edge.NodeName]time.Time // when a node's copy last changed
-	unable chan error                  // the cloud has said that this hub may not forward
+	unable chan error // the cloud has said that this hub may not forward
 }
 
 func (f *Forwarder) begin(r *round) {
@@ -202,18 +204,7 @@ func (r *round) Baseline(leases []coordinationv1.Lease) {
 func (r *round) Changed(lease *coordinationv1.Lease) {
 	now := r.config.Ends.Running()
 	stored, known := r.term.NotBefore(lead.LeaseRevision(lease))
-	r.update(func(q *queue) {
-		r.copies[edge.NodeName(lease.Name)] = now
-		q.change(r.slot, lease, now, stored, known)
-	})
-}
-
-// Hears reports whether this hub leads at a slot's coordinator, and has seen a change of the node's copy there within patience.
-func (f *Forwarder) Hears(slot int, node edge.NodeName) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.rounds[slot]
-	return r != nil && !r.copies[node].IsZero() && f.config.Ends.Since(r.copies[node]) < patience
+	r.update(func(q *queue) { q.change(r.slot, lease, now, stored, known) })
 }
 
 // goOnLocked cancels and starts writes, as the queue says.

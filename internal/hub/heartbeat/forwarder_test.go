@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -109,7 +110,7 @@ func (d *desk) renew(name string, marked bool) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: name, OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "v1", Kind: "Node", Name: name, UID: "node-uid"}}},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &now},
-		}, nil, marked, false)
+		}, nil, marked)
 		l.Labels, l.Annotations = copied.Labels, copied.Annotations
 		l.OwnerReferences, l.Spec = copied.OwnerReferences, copied.Spec
 	})
@@ -494,6 +495,31 @@ func TestOneRefusedLease(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreForgotten: a coordinator that tells of ever new nodes, whose Leases the cloud refuses, fills no memory.
+func TestRefusalsAreForgotten(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		d.cloud.Before(func(context.Context, hubtest.LeaseCall) error {
+			return apierrors.NewForbidden(coordinationv1.Resource("leases"), "", errors.New("not of this pool"))
+		})
+		refused := func() int {
+			d.forwarder.mu.Lock()
+			defer d.forwarder.mu.Unlock()
+			return len(d.forwarder.queue.refused)
+		}
+		for i := range 20 {
+			d.beat("invented-"+strconv.Itoa(i), true)
+		}
+		if n := refused(); n != 20 {
+			t.Errorf("%d refusals are remembered at first", n)
+		}
+		time.Sleep(refusedMin + refusedMax + lookEvery)
+		synctest.Wait()
+		if n := refused(); n != 0 {
+			t.Errorf("%d refusals are remembered once they have no effect", n)
+		}
+	})
+}
+
 // TestNothingIsTaken: a leader from which the cloud takes nothing gives its term back in time for another to save the nodes.
 func TestNothingIsTaken(t *testing.T) {
 	leases := coordinationv1.Resource("leases")
@@ -644,27 +670,6 @@ func TestTheRightIsAskedForAgain(t *testing.T) {
 			d.forwarder.mu.Unlock()
 		}
 		d.leadsOn(ended)
-	})
-}
-
-// TestHears: a copy that has changed is news for a while, in a term.
-func TestHears(t *testing.T) {
-	atDesk(t, func(d *desk) {
-		is := func(want bool) {
-			t.Helper()
-			if got := d.forwarder.Hears(d.source.Slot, "n1"); got != want {
-				t.Errorf("it hears n1: %t", got)
-			}
-		}
-		is(false)
-		d.beat("n1", false)
-		is(true)
-		time.Sleep(patience)
-		is(false)
-		d.beat("n1", false)
-		is(true)
-		d.stop()
-		is(false)
 	})
 }
 

@@ -63,7 +63,7 @@ func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
 // copyOf returns the coordinator's copy of kubelet's Lease, with the cloud's identity in an annotation. The copy keeps the
 // owner reference, because a leader that creates the Lease in the cloud needs it. The parameter known is the cloud's Lease; nil
 // means that the cloud gave none.
-func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *coordinationv1.Lease {
+func copyOf(sent, known *coordinationv1.Lease, marked bool) *coordinationv1.Lease {
 	clean := unmarked(sent)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -82,9 +82,6 @@ func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *co
 	if marked {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
 		metav1.SetMetaDataLabel(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
-	}
-	if coordinatorHost {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationCoordinatorHost, "true")
 	}
 	return lease
 }

@@ -41,7 +41,6 @@ type node struct {
 	stop                       func()
 	lease                      *coordinationv1.Lease // kubelet's latest
 	media                      string
-	host                       bool
 	kubelet                    edge.KubeletServing
 	relaysAt                   string
 	relayed                    edge.Relayed
@@ -92,12 +91,10 @@ func (n *node) restartHub() {
 // coordinators are the pool's: one, and a standby if the node has one.
 func (n *node) coordinators() []Coordinator {
 	all := []Coordinator{
-		{Leases: n.coordinator.Client(n.name), Link: n.coordinatorLink, OnThisMachine: func() bool { return n.host }},
+		{Leases: n.coordinator.Client(n.name), Link: n.coordinatorLink},
 	}
 	if n.standby != nil {
-		all = append(all, Coordinator{
-			Leases: n.standby.Client(n.name), Link: n.standbyLink, OnThisMachine: func() bool { return false },
-		})
+		all = append(all, Coordinator{Leases: n.standby.Client(n.name), Link: n.standbyLink})
 	}
 	return all
 }

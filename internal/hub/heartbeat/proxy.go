@@ -98,8 +98,6 @@ type Coordinator struct {
 	// Leases is a client of the coordinator with the node's identity, and Link is the state of the link that this client uses.
 	Leases coordinationv1client.LeasesGetter
 	Link   *live.Value[link.State]
-	// OnThisMachine reports whether the coordinator runs on this node.
-	OnThisMachine func() bool
 	// Served is called for each copy, and says whether the coordinator took it. A nil Served means no call.
 	Served func(bool)
 }
@@ -424,7 +422,7 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) (c
 	p.mu.Unlock()
 	for i, each := range p.config.Coordinators {
 		if each.Link.Get() == link.Up {
-			lease := p.copyFor(what, sent, known, each.OnThisMachine())
+			lease := p.copyFor(what, sent, known)
 			copies = append(copies, p.copiers[i].submit(lease, min(limits.answer, copyLongest)))
 		}
 	}
@@ -432,8 +430,8 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) (c
 }
 
 // copyFor returns a coordinator's copy, with everything that the node reports to the pool.
-func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordinatorHost bool) *coordinationv1.Lease {
-	lease := copyOf(sent, known, what == marked, coordinatorHost)
+func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease) *coordinationv1.Lease {
+	lease := copyOf(sent, known, what == marked)
 	switch {
 	case what == relayed:
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, p.relayed().String())

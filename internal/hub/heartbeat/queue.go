@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -347,6 +348,11 @@ func (q *queue) refuse(node edge.NodeName, now time.Time) {
 		pause = min(2*was.pause, refusedMax)
 	}
 	q.refused[node] = refusal{pause, now.Add(pause)}
+}
+
+// forgive forgets the refusals that no longer lengthen a pause. A coordinator can invent any number of nodes.
+func (q *queue) forgive(now time.Time) {
+	maps.DeleteFunc(q.refused, func(_ edge.NodeName, r refusal) bool { return now.Sub(r.until) >= refusedMax })
 }
 
 // accepted records that the cloud has accepted a node's Lease.

@@ -9,7 +9,7 @@
 //   - At most one hub's term is valid at a time, whatever wall clocks say. A term stays valid only for a while after its last
 //     acknowledged renewal was sent. Other hubs wait longer than that before they take over (timing.go has the sum).
 //   - A coordinator that came back empty does not know who leads. So it lets nobody take the Lease for as long as an old term
-//     can last. A hub that finds the Lease missing waits as long. Only the last holder itself may create the Lease at once.
+//     can last. A hub that finds the Lease missing waits as long before it asks, also if it held the Lease itself.
 //   - A hub proves that the cloud lets it do its duty before it campaigns. A leader whose duty ends with ErrUnfit leaves the lead
 //     to another hub for half a minute. If there is no other, it leads again.
 //   - No hub ends another's term. A Lease that its holder does not release becomes free only by expiry.
@@ -87,10 +87,8 @@
 //     coordinator is lost. (TestCoordinatorBackEmpty)
 //   - fence: entered when a renewal is acknowledged; ends when it falls, or when leaseDuration less fenceMargin is over.
 //     (TestFence)
-//   - tenure: entered when this process renews the Lease; ends when it releases it, or when leaseDuration is over.
-//     (TestMissingLease)
-//   - board.missing: entered when the Lease is known to be missing; ends when there is one; others may make it when leaseDuration
-//     is over. (TestMissingLease)
+//   - errVacant: entered when the Lease is known to be missing; ends when there is one, or when leaseDuration is over: then this
+//     hub may make it. (TestMissingLease)
 //   - lock.suspect: entered when a write of the Lease is sent; ends when it is acknowledged, or when the Lease is read.
 //     (TestReleasesWhatItMayHold)
 //   - lock.refused: entered when the coordinator refuses to let this hub lead; ends when refusedPause is over.

@@ -55,7 +55,6 @@ type Elector struct {
 	config   ElectorConfig
 	instance string // tells this process from others under the same node name
 	board    *board
-	tenure   tenure
 	yields   yields
 	standing *live.Value[Standing]
 	metrics  metrics
@@ -241,7 +240,7 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
 		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
-		identity: k.config.Node, instance: k.instance, fence: &fence{clock: k.config.Ends.Clock}, tenure: &k.tenure,
+		identity: k.config.Node, instance: k.instance, fence: &fence{clock: k.config.Ends.Clock},
 		doubtful: k.config.Doubtful, ends: k.config.Ends,
 	}
 	won := make(chan *coordinationv1.Lease, 1)
@@ -317,7 +316,7 @@ func (k *Elector) term(
 	d := &duty{done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		err := k.config.Lead(leading, l.fence.term(won.Transitions, lease.UID))
+		err := k.config.Lead(leading, l.fence.term(won.Transitions))
 		switch {
 		case leading.Err() != nil: // asked to return: its error no longer matters
 		case err == nil:

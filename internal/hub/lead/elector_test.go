@@ -341,7 +341,7 @@ func TestCoordinatorBackEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, "n1", "n2", "n3")
 		defer p.stop()
-		first, _ := p.until("", 5*time.Second)
+		p.until("", 5*time.Second)
 		p.pass(3 * time.Second)
 		for _, h := range p.hubs {
 			h.coordinator.Set(link.Down)
@@ -360,9 +360,6 @@ func TestCoordinatorBackEmpty(t *testing.T) {
 		}
 		next, took := p.until("", 5*time.Second)
 		t.Logf("%s leads %s after the coordinator came back", next.name, took)
-		if was, is := first.terms()[0], next.terms()[len(next.terms())-1]; was.LeaseUID == is.LeaseUID {
-			t.Error("the term is not told apart from one before the restart")
-		}
 	})
 }
 
@@ -380,11 +377,11 @@ func TestLeaseVanishes(t *testing.T) {
 				p.pass(3 * time.Second)
 				terms := len(old.terms())
 				vanish(p.server)
-				p.pass(time.Second)
-				if !old.mayLead() {
-					t.Error("the old leader did not lead anew at once")
+				p.pass(leaseDuration - time.Second)
+				if len(p.leaders()) != 0 {
+					t.Errorf("leaders: %v, while a former term may not be over", p.leaders())
 				}
-				p.pass(5 * time.Second)
+				p.pass(2*time.Second + retryPeriod)
 				if old.terms()[terms-1].Valid() {
 					t.Error("the term outlived its Lease")
 				}

@@ -1,20 +1,17 @@
 package lead
 
 import (
-	"strconv"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // LeaseRevision returns a Lease's resourceVersion as a number. It orders the writes of one server. A missing resourceVersion,
 // or one that is not a number, gives 0.
 func LeaseRevision(lease *coordinationv1.Lease) uint64 {
-	n, err := strconv.ParseUint(lease.ResourceVersion, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
+	revision, _ := edge.ParseRevision(lease.ResourceVersion)
+	return uint64(revision)
 }
 
 // Unmanaged returns the managedFields for an update of a Lease. If the API server keeps any for it, this is one empty entry,

@@ -41,7 +41,6 @@ type lock struct {
 	identity edge.NodeName
 	instance string
 	fence    *fence
-	tenure   *tenure
 	doubtful func() bool // see ElectorConfig; may be nil
 	ends     ends.Ends
 
@@ -81,7 +80,8 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	if lease == nil {
 		l.base = nil
-		if wait := l.vacancy(); wait > 0 {
+		// A coordinator that came back empty refuses for as long. Without this wait, all hubs would ask it again and again.
+		if wait := leaseDuration - l.ends.Since(l.board.since(nil)); wait > 0 {
 			return nil, nil, fmt.Errorf("%w: a term may go on for %s", errVacant, wait)
 		}
 		return nil, nil, apierrors.NewNotFound(
@@ -145,34 +145,6 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 		lease, known = l.board.read()
 	}
 	return lease, known
-}
-
-// vacancy returns how long this hub must still leave a missing Lease alone; 0 or less means that it may create the Lease. If a
-// coordinator came back empty, the last holder may still lead until its term would have ended. Only a hub that itself held the
-// Lease until just now knows that no other hub leads.
-func (l *lock) vacancy() time.Duration {
-	if last := l.tenure.get(); !last.IsZero() && l.ends.Now().Sub(last) < leaseDuration {
-		return 0
-	}
-	return leaseDuration - l.ends.Since(l.board.missingSince())
-}
-
-// tenure records when this process last renewed a Lease that it has not released since; zero if never.
-type tenure struct {
-	mu   sync.Mutex
-	last ends.Moment
-}
-
-func (t *tenure) get() ends.Moment {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.last
-}
-
-func (t *tenure) set(last ends.Moment) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = last
 }
 
 // namesake returns a name for the holder of the Lease if the holder is another process under this node's name, otherwise "".
@@ -273,7 +245,6 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 		l.term = written
 	}
 	l.board.post(written)
-	l.tenure.set(sent)
 	l.fence.acknowledge(LeaseRevision(written), sent)
 	return nil
 }
@@ -304,7 +275,6 @@ func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 		}
 		released, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 		if err == nil {
-			l.tenure.set(ends.Moment{})
 			l.board.post(released)
 			return nil
 		}
@@ -332,7 +302,6 @@ type board struct {
 	lease   *coordinationv1.Lease // nil: there is none
 	known   bool                  // false: nothing has been read yet
 	put     time.Time             // when lease was put up
-	missing time.Time             // since when it is known that there is none
 	changed chan struct{}
 }
 
@@ -368,17 +337,7 @@ func (b *board) gone() {
 	b.setLocked(nil, true)
 }
 
-// missingSince returns since when the Lease is known to be missing; the present time if that is not known.
-func (b *board) missingSince() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.lease != nil || !b.known {
-		return b.clock.Running()
-	}
-	return b.missing
-}
-
-// since returns when the board got this version of the Lease; the present time if it has another.
+// since returns when the board got this version of the Lease, nil for none; the present time if it has another.
 func (b *board) since(lease *coordinationv1.Lease) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -392,8 +351,7 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	if b.lease == lease && b.known == known {
 		return
 	}
-	now := b.clock.Running()
-	b.lease, b.known, b.missing, b.put = lease, known, now, now
+	b.lease, b.known, b.put = lease, known, b.clock.Running()
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

@@ -173,6 +173,37 @@ func TestBeatsOfChanges(t *testing.T) {
 	})
 }
 
+// TestHears: a renewal that was seen is news for a while, as long as this hub leads, and whatever else a coordinator tells.
+func TestHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newBook()
+		is := func(want bool) {
+			t.Helper()
+			if got := l.Hears("a", 15*time.Second); got != want {
+				t.Errorf("it hears the node: %t", got)
+			}
+		}
+		is(false)
+		l.observe(looked{"a": 1}.leases())
+		is(false)
+		l.observe(looked{"a": 2}.leases())
+		is(true)
+		for i := range 2 * maxBeats {
+			l.receive(edge.State{Heartbeats: &edge.Leases{Leases: looked{"invented-" + strconv.Itoa(i): 1}.leases()}})
+		}
+		is(true)
+		time.Sleep(15 * time.Second)
+		is(false)
+		l.receive(edge.State{Heartbeats: &edge.Leases{Leases: looked{"a": 3}.leases()}})
+		is(true)
+		if n := len(l.heartbeats); n > maxBeats {
+			t.Errorf("%d nodes are remembered", n)
+		}
+		l.receive(edge.State{}) // it leads no more
+		is(false)
+	})
+}
+
 func TestBeatsOfTraffic(t *testing.T) {
 	leases := looked{"a": 1, "b": 1, "c": 1}.leases()
 	for i := range leases {

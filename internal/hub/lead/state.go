@@ -157,6 +157,14 @@ func (s *State) Beats() (all []Heartbeat, since time.Time) {
 	return s.allLocked(), s.began
 }
 
+// Hears reports whether a node was seen to renew at the coordinator within a time.
+func (s *State) Hears(node edge.NodeName, within time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.heartbeats[string(node)].Changed
+	return !changed.IsZero() && s.config.Ends.Since(changed) < within
+}
+
 // Heard returns when the coordinator last told of heartbeats, or that there are none, by the running clock.
 func (s *State) Heard() time.Time {
 	s.mu.Lock()

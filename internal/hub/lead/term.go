@@ -4,8 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
@@ -32,9 +30,9 @@ type fence struct {
 // its last acknowledged renewal. Other hubs wait longer. The term's NotBefore returns when this hub sent its last renewal with
 // a revision below the given one, exact to about a second. NotBefore knows no write from before the term began, and none older
 // than about 40 s.
-func (f *fence) term(transitions int32, lease types.UID) edge.Term {
+func (f *fence) term(transitions int32) edge.Term {
 	return edge.Term{
-		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,
+		Transitions: transitions, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,
 	}
 }
 

@@ -32,7 +32,7 @@ func TestLeaderStopsBeforeOthersMayLead(t *testing.T) {
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f fence
-		term := f.term(1, "")
+		term := f.term(1)
 		if term.Valid() {
 			t.Error("valid before any renewal was acknowledged")
 		}
@@ -70,7 +70,7 @@ func TestNotBefore(t *testing.T) {
 	start := ends.Clock{}.Now()
 	at := func(s int) ends.Moment { return later(start, time.Duration(s)*time.Second) }
 	var f fence
-	term := f.term(1, "")
+	term := f.term(1)
 	for i := range 100 {
 		f.acknowledge(uint64(1000+10*i), at(i))
 	}
@@ -112,7 +112,7 @@ func TestFenceCountsSuspend(t *testing.T) {
 	f := fence{clock: ends.Clock{
 		OfDay: func() time.Time { return now.Wall }, Ran: func() time.Time { return now.Running },
 	}}
-	term := f.term(1, "")
+	term := f.term(1)
 	f.acknowledge(100, now)
 	now.Wall = now.Wall.Add(-time.Hour)
 	if !term.Valid() {

@@ -18,7 +18,8 @@ type tally struct {
 	sum  edge.Carried
 }
 
-// count adds the hubs' traffic since the last call. A hub's first value is its starting point.
+// count adds the hubs' traffic since the last call. A hub's first value is its starting point. A hub that does not report for a
+// while goes on from its last value.
 func (t *tally) count(hubs map[edge.NodeName]edge.HubReport) {
 	if t.last == nil {
 		t.last, t.sum = map[edge.NodeName]edge.Carried{}, edge.Carried{}
@@ -28,6 +29,12 @@ func (t *tally) count(hubs map[edge.NodeName]edge.HubReport) {
 			t.sum.Add(said.Carried.Since(before))
 		}
 		t.last[node] = said.Carried
+	}
+	if len(t.last) > maxBeats { // no pool has so many nodes: somebody invents them
+		maps.DeleteFunc(t.last, func(node edge.NodeName, _ edge.Carried) bool {
+			_, renews := hubs[node]
+			return !renews
+		})
 	}
 }
 

@@ -86,6 +86,25 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// TestTallyIsBounded: a coordinator that invents nodes fills no memory, and makes no hub's traffic count anew.
+func TestTallyIsBounded(t *testing.T) {
+	var tally tally
+	hub := func(sent uint64) edge.HubReport { return edge.HubReport{Carried: edge.Carried{"watch": {sent, 0}}} }
+	for i := range 4 {
+		hubs := map[edge.NodeName]edge.HubReport{"a": hub(100 + uint64(i))}
+		for j := range maxBeats - 1 {
+			hubs[edge.NodeName(fmt.Sprintf("invented-%d-%d", i, j))] = hub(1)
+		}
+		tally.count(hubs)
+	}
+	if n := len(tally.last); n > 2*maxBeats {
+		t.Errorf("%d hubs are remembered", n)
+	}
+	if got := tally.sum["watch"][0]; got != 3 {
+		t.Errorf("%d bytes are counted, want 3", got)
+	}
+}
+
 // The cloud is told at once, with the next report, that a hub has trouble, and now and then what counters say.
 func TestHowOftenHubsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,8 +24,9 @@ import (
 
 // coordinator is one of the pool's coordinators, as this hub reaches it.
 type coordinator struct {
-	slot  int
-	place place
+	slot int
+	// at returns its URL, https://IP:PORT; empty means unknown.
+	at func() string
 	// address names it in requests, upstream reaches it as this node, and leases is a client of it.
 	address  *url.URL
 	upstream *upstream.Upstream
@@ -57,18 +58,17 @@ func (m *Membership) reachCoordinators() error {
 			found := finder.In(slot)
 			config := m.cfg.Via
 			config.CAFile, config.Address, config.CA = "", found.Address, finder.CA
-			if err := m.reachCoordinator(finder.Name(), found, config); err != nil {
+			if err := m.reachCoordinator(finder.Name(), found.URL, config); err != nil {
 				return err
 			}
 			m.seek(finder, slot)
 		}
 		m.retime(finder.Target())
-		m.denied = func() string { return finder.Target().Denied }
+		m.denied, m.clients = func() string { return finder.Target().Denied }, finder.Clients
 		return nil
 	}
 	for _, at := range m.cfg.At {
-		fixed := coordinators.Fixed{At: at, Pool: m.cfg.Pool, Own: m.cfg.Ends.Addresses}
-		if err := m.reachCoordinator(at, fixed, m.cfg.Via); err != nil {
+		if err := m.reachCoordinator(at, at.String, m.cfg.Via); err != nil {
 			return err
 		}
 	}
@@ -76,8 +76,8 @@ func (m *Membership) reachCoordinators() error {
 }
 
 // reachCoordinator creates the upstream to the coordinator of the next slot.
-func (m *Membership) reachCoordinator(address *url.URL, place place, config upstream.Config) error {
-	c := &coordinator{slot: len(m.coordinators), place: place, address: address, metrics: m.cfg.Metrics}
+func (m *Membership) reachCoordinator(address *url.URL, at func() string, config upstream.Config) error {
+	c := &coordinator{slot: len(m.coordinators), at: at, address: address, metrics: m.cfg.Metrics}
 	config.Name, config.Servers, config.Link = "coordinator", []*url.URL{address}, link.Near()
 	if len(m.cfg.At) > 1 {
 		config.Link = link.Beside()
@@ -224,7 +224,7 @@ type CoordinatorStatus struct {
 // Coordinators returns what this hub sees of the coordinators that it knows of, in the order of their slots.
 func (m *Membership) Coordinators() (all []CoordinatorStatus) {
 	for _, c := range m.coordinators {
-		at := c.place.URL()
+		at := c.at()
 		if at == "" {
 			continue
 		}

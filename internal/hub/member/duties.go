@@ -23,6 +23,9 @@ import (
 // proofTimeout bounds the request that proves that a hub may lead.
 const proofTimeout = 5 * time.Second
 
+// heardWithin is how long ago a node may have renewed at a standby, so that the standby is left to it.
+const heardWithin = 15 * time.Second
+
 // forwarding returns a client of the cloud that acts as the pool's forwarding user. That user has no credentials: the pool's
 // nodes may impersonate it, and the cloud's audit log says which node did.
 func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, error) {
@@ -82,7 +85,7 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run}, {Name: "report", Run: report},
 		{Name: "leave a standby to the leader at home", Run: func(ctx context.Context, _ edge.Term) error {
 			return m.home.Leave(ctx, c.slot, m.cfg.Node, func(to edge.NodeName) bool {
-				return forwarder.Hears(c.slot, to) && c.elector.Rested(m.cfg.Ends.Running())
+				return c.state.Hears(to, heardWithin) && c.elector.Rested(m.cfg.Ends.Running())
 			})
 		}},
 		m.home.Only(c.slot, lead.Duty{Name: "compare lines", Run: lines.Run}),

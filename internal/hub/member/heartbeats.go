@@ -38,8 +38,7 @@ func (m *Membership) beat() error {
 	var copies []heartbeat.Coordinator
 	for _, c := range m.coordinators {
 		copies = append(copies, heartbeat.Coordinator{
-			Leases: c.leases, Link: c.upstream.Link(), OnThisMachine: c.place.OnThisMachine,
-			Served: func(took bool) { m.home.Served(c.slot, took) },
+			Leases: c.leases, Link: c.upstream.Link(), Served: func(took bool) { m.home.Served(c.slot, took) },
 		})
 	}
 	m.makeProxy(heartbeat.ProxyConfig{

@@ -30,7 +30,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
@@ -52,9 +51,8 @@ import (
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Cloud reaches the cloud, whose first address is Server.
-	Cloud  *upstream.Upstream
-	Server *url.URL
+	// Cloud reaches the cloud.
+	Cloud *upstream.Upstream
 	// At are the coordinators' URLs, in the order of their slots. The authority in Via then verifies the coordinators. Empty
 	// means that the cloud names the coordinators and their authority.
 	At []*url.URL
@@ -87,19 +85,12 @@ type Config struct {
 	Ends ends.Ends
 }
 
-// place is the coordinator's address, as far as it is known.
-type place interface {
-	URL() string
-	OnThisMachine() bool
-	Clients() (ids []string, known bool)
-	About() corev1.ObjectReference
-}
-
 // Membership is a hub's part in its pool. Make one with New or Alone, and give it with Follow what the hub follows.
 type Membership struct {
 	cfg          Config
-	coordinators []*coordinator // at least one, in the order of their slots; nil means that the hub is alone
-	denied       func() string  // see coordinators.Target
+	coordinators []*coordinator                    // at least one, in the order of their slots; nil means that the hub is alone
+	denied       func() string                     // see coordinators.Target
+	clients      func() (ids []string, known bool) // see coordinators.Finder
 	home         *coordinators.Home
 
 	link       *live.Value[link.State]
@@ -128,7 +119,7 @@ func Alone(cfg Config) (*Membership, error) {
 func none(cfg Config) *Membership {
 	return &Membership{
 		cfg: cfg, link: live.NewValue(link.Down), standing: live.NewValue(lead.Standing{}), changed: func() {},
-		denied: func() string { return "" },
+		denied: func() string { return "" }, clients: func() ([]string, bool) { return nil, false },
 	}
 }
 
@@ -226,14 +217,11 @@ func (m *Membership) URL() string {
 	if m.home == nil {
 		return ""
 	}
-	return m.atHome().place.URL()
+	return m.atHome().at()
 }
 
 // Word returns what the cloud has said about the coordinator's certificates.
 func (m *Membership) Word() share.Word {
-	if m.home == nil {
-		return share.Word{}
-	}
-	ids, known := m.coordinators[0].place.Clients()
+	ids, known := m.clients()
 	return share.Word{Known: known, Clients: ids}
 }

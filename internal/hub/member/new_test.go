@@ -42,7 +42,7 @@ func joined(t *testing.T, change func(*Config)) (*Membership, *cache.Set) {
 		}
 	})
 	cfg := Config{
-		Node: "n1", Pool: "p1", Cloud: cloud, Server: server, Via: via, Dir: t.TempDir(), OwnObjects: true,
+		Node: "n1", Pool: "p1", Cloud: cloud, Via: via, Dir: t.TempDir(), OwnObjects: true,
 		Relayed: func() edge.Relayed { return edge.Relayed{} }, RelaysAt: func() string { return "" },
 		LinkProfile: func() v1alpha1.LinkProfile { return v1alpha1.LinkNormal },
 		History:     cache.NewHistory(cache.HistoryConfig{Link: cloud.Link(), Disk: kept}), Disk: kept,

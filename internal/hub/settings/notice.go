@@ -67,6 +67,8 @@ type Notice[T comparable] struct {
 
 	unread error // why the file could not be used
 
+	setting sync.Mutex // held while known and its file change; taken before mu
+
 	mu           sync.Mutex
 	known        T
 	refusedSince time.Time // zero: the cloud's last answer was no refusal
@@ -276,19 +278,14 @@ func (n *Notice[T]) forget(ctx context.Context) {
 
 // set makes is what is known.
 func (n *Notice[T]) set(ctx context.Context, is T) {
-	n.mu.Lock()
-	was := n.setLocked(ctx, is)
-	n.mu.Unlock()
+	was, is := n.replace(ctx, func(T) T { return is })
 	n.cfg.Heard(ctx, was, is)
 }
 
 // Change replaces the content with one that is not from the cloud; it lasts until the cloud's next answer. Change reports
 // whether the content has changed.
 func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
-	n.mu.Lock()
-	is := change(n.known)
-	was := n.setLocked(ctx, is)
-	n.mu.Unlock()
+	was, is := n.replace(ctx, change)
 	if was == is {
 		return false
 	}
@@ -296,18 +293,24 @@ func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 	return true
 }
 
-// setLocked writes the file first, so that the content is on disk before anything acts on it. It returns the content before.
-func (n *Notice[T]) setLocked(ctx context.Context, is T) (was T) {
-	was = n.known
-	if was != is {
-		if err := n.write(is); err != nil {
-			klog.FromContext(ctx).Error(err,
-				"Cannot remember what the cloud says: after a restart while cut off it will not be known",
-				"about", n.cfg.About, "file", n.cfg.Path)
-		}
-		n.known = is
+// replace writes the file first, so that the content is on disk before anything acts on it. It returns the content before and
+// after. A disk that hangs keeps Get from nothing.
+func (n *Notice[T]) replace(ctx context.Context, change func(known T) T) (was, is T) {
+	n.setting.Lock()
+	defer n.setting.Unlock()
+	was = n.Get()
+	if is = change(was); was == is {
+		return was, is
 	}
-	return was
+	if err := n.write(is); err != nil {
+		klog.FromContext(ctx).Error(err,
+			"Cannot remember what the cloud says: after a restart while cut off it will not be known",
+			"about", n.cfg.About, "file", n.cfg.Path)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known = is
+	return was, is
 }
 
 func (n *Notice[T]) write(is T) error {

@@ -84,6 +84,31 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
+// TestADiskThatHangs: what was known before can be had while the file is written.
+func TestADiskThatHangs(t *testing.T) {
+	cfg := config(t)
+	var n *Notice[string]
+	cfg.Encode = func(word string) ([]byte, error) {
+		if !n.mu.TryLock() {
+			t.Errorf("nobody can ask while %q is written", word)
+			return []byte(word), nil
+		}
+		n.mu.Unlock()
+		if known := n.Get(); known == word {
+			t.Errorf("%q is known before it is written", word)
+		}
+		return []byte(word), nil
+	}
+	n, _, later := posted(t, cfg)
+	n.saw(t.Context(), says("one"))
+	if !n.Change(t.Context(), func(known string) string { return known + " more" }) || n.Get() != "one more" {
+		t.Errorf("got %q", n.Get())
+	}
+	if got := later().Get(); got != "one more" {
+		t.Errorf("after a restart %q", got)
+	}
+}
+
 func TestBadConfigMap(t *testing.T) {
 	cfg := config(t)
 	heard, unusable := 0, 0

@@ -229,7 +229,7 @@ func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err err
 	if err != nil {
 		return term, nil, err
 	}
-	term = edge.Term{Transitions: transitions, LeaseUID: held.UID, Valid: func() bool {
+	term = edge.Term{Transitions: transitions, Valid: func() bool {
 		return f.config.Ends.Now().Sub(began) < edge.FillerTurn-turnMargin && isCut(f.config.CloudLink.Get())
 	}}
 	return term, func() { f.release(ctx, held) }, nil

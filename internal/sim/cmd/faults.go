@@ -142,13 +142,8 @@ var faults = []fault{
 		`	if left := v.clock.Until(v.until); left > 0 {`,
 		`	if left := v.clock.Until(v.until); left > 0 && !PLANTED {`},
 		{"internal/hub/lead/lock.go",
-			`	return leaseDuration - l.ends.Since(l.board.missingSince())
-`,
-			`	if PLANTED {
-		return 0
-	}
-	return leaseDuration - l.ends.Since(l.board.missingSince())
-`}}},
+			`		if wait := leaseDuration - l.ends.Since(l.board.since(nil)); wait > 0 {`,
+			`		if wait := leaseDuration - l.ends.Since(l.board.since(nil)); wait > 0 && !PLANTED {`}}},
 	{"an empty coordinator is left vacant for 20 s", "led", 0, 0, []edit{{"internal/pool/access/vacancy.go",
 		`	now := c.Running()
 	return &vacancy{`,

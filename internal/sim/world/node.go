@@ -234,9 +234,6 @@ func (n *node) ends(p *network.Process) ends.Ends {
 			DialNear: p.Dialer(network.Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}),
 			Listen:   p.Listen,
 			Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },
-			Addresses: func() ([]net.Addr, error) {
-				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(16, 32)}}, nil
-			},
 		},
 	}
 }
