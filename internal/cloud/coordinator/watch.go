@@ -108,19 +108,17 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, on(k.fleet, soon)))
 		}
 	}
-	if r.cfg.PoolSettings {
-		var create []source.Source
-		for _, k := range r.kinds() {
-			if k.create != nil {
-				soon := func(q queue) { q.AddAfter(createRequest, gather) }
-				create = append(create, source.Kind(mgr.GetCache(), k.object, on(k.create, soon)))
-			}
-		}
-		if err := add(mgr, createController, 1, r.reconcileCreate, create); err != nil {
-			return err
+	var create []source.Source
+	for _, k := range r.kinds() {
+		if k.create != nil {
+			soon := func(q queue) { q.AddAfter(createRequest, gather) }
+			create = append(create, source.Kind(mgr.GetCache(), k.object, on(k.create, soon)))
 		}
 	}
-	err := add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
+	err := add(mgr, createController, 1, r.reconcileCreate, create)
+	if err == nil {
+		err = add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
+	}
 	if err == nil {
 		err = add(mgr, fleetController, 1, r.reconcileFleet, fleet)
 	}
