@@ -14,12 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -58,8 +56,6 @@ const (
 	// ownerIndex finds in the cache the workloads that something controls, by its UID.
 	ownerIndex = "appset.controller"
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required.
 type Config struct {
@@ -163,59 +159,34 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 
 // setHandler enqueues a YurtAppSet when its spec changes, but not when its status does: we write that ourselves.
 func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
-	type set = *v1beta1.YurtAppSet
-	return handler.TypedFuncs[set, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[set], q queue) { q.Add(requestFor(e.Object)) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[set], q queue) {
-			if e.ObjectOld.Generation != e.ObjectNew.Generation || e.ObjectOld.UID != e.ObjectNew.UID {
-				q.Add(requestFor(e.ObjectNew))
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[set], q queue) { q.Add(requestFor(e.Object)) },
-	}
+	return control.On(func(was, is *v1beta1.YurtAppSet) bool { return was.Generation != is.Generation || was.UID != is.UID },
+		func(_ context.Context, set *v1beta1.YurtAppSet, q control.Queue) { q.Add(requestFor(set)) })
 }
 
 // poolHandler enqueues all YurtAppSets when a pool comes, goes or changes its labels.
 func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
-	type pool = *v1beta2.NodePool
-	enqueue := func(ctx context.Context, q queue) {
-		all := &v1beta1.YurtAppSetList{}
-		if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to list the YurtAppSets for a pool")
-			return
-		}
-		for i := range all.Items {
-			q.AddAfter(requestFor(&all.Items[i]), settle)
-		}
-	}
-	return handler.TypedFuncs[pool, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[pool], q queue) { enqueue(ctx, q) },
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[pool], q queue) {
-			if !labels.Equals(e.ObjectOld.Labels, e.ObjectNew.Labels) {
-				enqueue(ctx, q)
+	return control.On(func(was, is *v1beta2.NodePool) bool { return !labels.Equals(was.Labels, is.Labels) },
+		func(ctx context.Context, _ *v1beta2.NodePool, q control.Queue) {
+			all := &v1beta1.YurtAppSetList{}
+			if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to list the YurtAppSets for a pool")
+				return
 			}
-		},
-		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[pool], q queue) { enqueue(ctx, q) },
-	}
+			for i := range all.Items {
+				q.AddAfter(requestFor(&all.Items[i]), settle)
+			}
+		})
 }
 
-// ownerHandler enqueues the YurtAppSet that owns an object, after a delay in which more of its objects may change.
+// ownerHandler enqueues the YurtAppSet that owns an object or owned it, after a delay in which more of its objects may change.
 func ownerHandler[T client.Object]() handler.TypedFuncs[T, reconcile.Request] {
-	enqueue := func(o T, q queue) {
+	return control.On(nil, func(_ context.Context, o T, q control.Queue) {
 		owner := metav1.GetControllerOf(o)
 		if owner == nil || owner.Kind != "YurtAppSet" || owner.APIVersion != v1beta1.GroupVersion.String() {
 			return
 		}
 		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, settle)
-	}
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
-			enqueue(e.ObjectOld, q) // somebody may have removed the owner
-			enqueue(e.ObjectNew, q)
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(e.Object, q) },
-	}
+	})
 }
 
 func requestFor(o client.Object) reconcile.Request {

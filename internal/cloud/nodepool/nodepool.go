@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,8 +45,6 @@ const (
 	// is written a few times, and not once for each node.
 	settle = 200 * time.Millisecond
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required.
 type Config struct {

@@ -15,11 +15,11 @@ import (
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
 )
 
 // nodes is the controller that writes Nodes.
@@ -148,21 +148,11 @@ func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
 
 // nodeHandler enqueues a Node when a part of it that matters here changes.
 func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
-	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
-			if concerns(e.Object) {
-				q.Add(requestFor(e.Object.Name))
-			}
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
-			if (concerns(e.ObjectOld) || concerns(e.ObjectNew)) && changed(e.ObjectOld, e.ObjectNew) {
-				q.Add(requestFor(e.ObjectNew.Name))
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			q.Add(requestFor(e.Object.Name))
-		},
-	}
+	return control.On(changed, func(_ context.Context, node *corev1.Node, q control.Queue) {
+		if concerns(node) {
+			q.Add(requestFor(node.Name))
+		}
+	})
 }
 
 // concerns reports whether a Node is in a pool, or still has something from one.
@@ -180,29 +170,17 @@ func changed(a, b *corev1.Node) bool {
 
 // poolHandler enqueues the nodes of a pool that comes, goes or changes its spec.
 func (n *nodes) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
-	enqueue := func(ctx context.Context, pool string, q queue) {
-		members, err := membersOf(ctx, n.cfg.Client, pool)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to list the nodes of a pool")
-			return
-		}
-		for i := range members {
-			q.Add(requestFor(members[i].Name))
-		}
-	}
-	return handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*v1beta2.NodePool], q queue) {
-			enqueue(ctx, e.Object.Name, q)
-		},
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*v1beta2.NodePool], q queue) {
-			if e.ObjectOld.Generation != e.ObjectNew.Generation || e.ObjectOld.UID != e.ObjectNew.UID {
-				enqueue(ctx, e.ObjectNew.Name, q)
+	return control.On(func(was, is *v1beta2.NodePool) bool { return was.Generation != is.Generation || was.UID != is.UID },
+		func(ctx context.Context, pool *v1beta2.NodePool, q control.Queue) {
+			members, err := membersOf(ctx, n.cfg.Client, pool.Name)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to list the nodes of a pool")
+				return
 			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*v1beta2.NodePool], q queue) {
-			enqueue(ctx, e.Object.Name, q)
-		},
-	}
+			for i := range members {
+				q.Add(requestFor(members[i].Name))
+			}
+		})
 }
 
 func requestFor(name string) reconcile.Request {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -152,43 +153,28 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 // outside the spec wait a moment (settle). Most of them are our own writes, and the cache may not show the latest of these yet.
 func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	type pool = *v1beta2.NodePool
+	add := func(p pool, q control.Queue) { q.Add(requestFor(p.Name)) }
 	return handler.TypedFuncs[pool, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[pool], q queue) { q.Add(requestFor(e.Object.Name)) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[pool], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[pool], q control.Queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[pool], q control.Queue) {
 			was, is := e.ObjectOld, e.ObjectNew
 			if was.Generation != is.Generation || was.UID != is.UID || !was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
-				q.Add(requestFor(is.Name))
+				add(is, q)
 			} else {
 				q.AddAfter(requestFor(is.Name), settle)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[pool], q queue) { q.Add(requestFor(e.Object.Name)) },
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[pool], q control.Queue) { add(e.Object, q) },
 	}
 }
 
 // nodeHandler enqueues a pool when a node changes in a way that shows in the pool's status. The pool waits a moment (settle),
 // because more nodes may change.
 func (p *pools) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
-	enqueue := func(pool string, q queue) {
-		if pool != "" {
-			q.AddAfter(requestFor(pool), settle)
-		}
-	}
-	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
-			enqueue(poolOf(e.Object), q)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
-			before, after := poolOf(e.ObjectOld), poolOf(e.ObjectNew)
-			if before != after {
-				enqueue(before, q)
+	return control.On(func(was, is *corev1.Node) bool { return ready(was) != ready(is) || changed(was, is) },
+		func(_ context.Context, node *corev1.Node, q control.Queue) {
+			if pool := poolOf(node); pool != "" {
+				q.AddAfter(requestFor(pool), settle)
 			}
-			if before != after || ready(e.ObjectOld) != ready(e.ObjectNew) || changed(e.ObjectOld, e.ObjectNew) {
-				enqueue(after, q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			enqueue(poolOf(e.Object), q)
-		},
-	}
+		})
 }

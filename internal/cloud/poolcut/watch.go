@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -45,8 +44,6 @@ const (
 	// settle is how long a change of a node waits for others of its pool, and for our own writes to come back.
 	settle = 200 * time.Millisecond
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // AddTo registers the controller with a manager. It runs while the manager leads. It watches even before that, so that a
 // replica that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
@@ -99,7 +96,7 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 
 // leaseHandler records every change of a Lease, but enqueues the node's pool only if the finding changed.
 func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
-	saw := func(lease *coordinationv1.Lease, q queue) {
+	saw := func(lease *coordinationv1.Lease, q control.Queue) {
 		news, pool := c.sightings.Saw(lease), c.roster.poolOf(edge.NodeName(lease.Name))
 		if of, _ := edge.ReportOf(lease.Name); of != "" && pool == "" {
 			news, pool = true, of
@@ -110,13 +107,13 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 		}
 	}
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q control.Queue) {
 			saw(e.Object, q)
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q control.Queue) {
 			saw(e.ObjectNew, q)
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q control.Queue) {
 			name := edge.NodeName(e.Object.Name)
 			if c.sightings.Lost(e.Object) {
 				enqueue(q, c.roster.poolOf(name), 0)
@@ -134,11 +131,11 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 // that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q control.Queue) {
 			c.roster.put(edge.NodeName(e.Object.Name), poolNameOf(e.Object))
 			enqueue(q, poolNameOf(e.Object), settle)
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q control.Queue) {
 			before, after := poolNameOf(e.ObjectOld), poolNameOf(e.ObjectNew)
 			c.roster.put(edge.NodeName(e.ObjectNew.Name), after)
 			if before != after || e.ObjectOld.UID != e.ObjectNew.UID {
@@ -158,7 +155,7 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 			}
 			enqueue(q, after, delay)
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q control.Queue) {
 			name := edge.NodeName(e.Object.Name)
 			c.roster.drop(name)
 			c.sightings.Forget(name)
@@ -169,42 +166,23 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 
 // poolHandler enqueues a NodePool when its annotation changes.
 func (c *Controller) poolHandler() handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request] {
-	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], q queue) {
-			enqueue(q, edge.PoolName(e.Object.Name), 0)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], q queue) {
-			before, had := e.ObjectOld.Annotations[edge.AnnotationHoldEvictions]
-			after, has := e.ObjectNew.Annotations[edge.AnnotationHoldEvictions]
-			if before != after || had != has {
-				enqueue(q, edge.PoolName(e.ObjectNew.Name), 0)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], q queue) {
-			enqueue(q, edge.PoolName(e.Object.Name), 0)
-		},
-	}
+	type pool = *metav1.PartialObjectMetadata
+	return control.On(func(was, is pool) bool {
+		before, had := was.Annotations[edge.AnnotationHoldEvictions]
+		after, has := is.Annotations[edge.AnnotationHoldEvictions]
+		return before != after || had != has
+	}, func(_ context.Context, p pool, q control.Queue) { enqueue(q, edge.PoolName(p.Name), 0) })
 }
 
 // coordinatorHandler enqueues a pool that gets a coordinator or loses it.
 func (c *Controller) coordinatorHandler() handler.TypedFuncs[*v1alpha1.YurtCoordinator, reconcile.Request] {
-	ofPool := func(y *v1alpha1.YurtCoordinator, q queue) { enqueue(q, edge.PoolName(y.Spec.NodePool), settle) }
-	return handler.TypedFuncs[*v1alpha1.YurtCoordinator, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1alpha1.YurtCoordinator], q queue) {
-			ofPool(e.Object, q)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.YurtCoordinator], q queue) {
-			if runs(e.ObjectOld) != runs(e.ObjectNew) {
-				ofPool(e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.YurtCoordinator], q queue) {
-			ofPool(e.Object, q)
-		},
-	}
+	return control.On(func(was, is *v1alpha1.YurtCoordinator) bool { return runs(was) != runs(is) },
+		func(_ context.Context, y *v1alpha1.YurtCoordinator, q control.Queue) {
+			enqueue(q, edge.PoolName(y.Spec.NodePool), settle)
+		})
 }
 
-func enqueue(q queue, pool edge.PoolName, after time.Duration) {
+func enqueue(q control.Queue, pool edge.PoolName, after time.Duration) {
 	switch {
 	case pool == "":
 	case after > 0:

@@ -412,8 +412,8 @@ func (w *world) wantEvicting(when string, want ...string) {
 }
 
 type worldQueue struct {
-	queue // nil: what is not overridden must not be called
-	w     *world
+	control.Queue // nil: what is not overridden must not be called
+	w             *world
 }
 
 func (q worldQueue) Add(r reconcile.Request) { q.AddAfter(r, 0) }

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -52,8 +51,6 @@ const (
 )
 
 type settings = *v1alpha1.PoolSettings
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required but the last two.
 type Config struct {
@@ -116,17 +113,16 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 		control.Controller{
 			Name: "poolsettings-pools", Reconciler: reconcile.Func(c.reconcilePool), Workers: workers, Timeout: reconcileTimeout,
 			RetryMax: retryMax, Watch: []source.Source{
-				source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(_ context.Context, p *v1beta2.NodePool, q queue) {
-					q.Add(request(p.Name))
-				})),
-				source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, _ settings, q queue) {
-					c.enqueue(ctx, &v1beta2.NodePoolList{}, 0, q)
-				})),
-				source.Kind(k, &corev1.Node{}, on(memberChanged, func(_ context.Context, n *corev1.Node, q queue) {
-					if pool := n.Labels[edge.LabelNodePool]; pool != "" {
-						q.AddAfter(request(pool), settle)
-					}
-				})),
+				source.Kind(k, &v1beta2.NodePool{}, control.On(poolChanged,
+					func(_ context.Context, p *v1beta2.NodePool, q control.Queue) { q.Add(request(p.Name)) })),
+				source.Kind(k, &v1alpha1.PoolSettings{}, control.On(specChanged,
+					func(ctx context.Context, _ settings, q control.Queue) { c.enqueue(ctx, &v1beta2.NodePoolList{}, 0, q) })),
+				source.Kind(k, &corev1.Node{}, control.On(memberChanged,
+					func(_ context.Context, n *corev1.Node, q control.Queue) {
+						if pool := n.Labels[edge.LabelNodePool]; pool != "" {
+							q.AddAfter(request(pool), settle)
+						}
+					})),
 			},
 		}.AddTo(mgr),
 		control.Controller{
@@ -139,44 +135,29 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 func (c *Controller) statusSources(k cache.Cache) []source.Source {
 	all := []source.Source{
 		// All of them: two that select the same pool may be in conflict.
-		source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, s settings, q queue) {
+		source.Kind(k, &v1alpha1.PoolSettings{}, control.On(specChanged, func(ctx context.Context, s settings, q control.Queue) {
 			q.Add(request(s.Name))
 			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
 		})),
-		source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(ctx context.Context, _ *v1beta2.NodePool, q queue) {
-			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-		})),
+		source.Kind(k, &v1beta2.NodePool{}, control.On(poolChanged, every[*v1beta2.NodePool](c))),
 		source.Channel(c.told, handler.TypedFuncs[*v1alpha1.PoolSettings, reconcile.Request]{
-			GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q queue) {
+			GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q control.Queue) {
 				c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
 			},
 		}),
-		source.Kind(k, &corev1.Node{}, on(reportChanged, func(ctx context.Context, _ *corev1.Node, q queue) {
-			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-		})),
+		source.Kind(k, &corev1.Node{}, control.On(reportChanged, every[*corev1.Node](c))),
 	}
 	if c.cfg.Coordinators {
-		all = append(all, source.Kind(k, &v1alpha1.YurtCoordinator{}, on(coordinatorChanged,
-			func(ctx context.Context, _ *v1alpha1.YurtCoordinator, q queue) {
-				c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-			})))
+		all = append(all, source.Kind(k, &v1alpha1.YurtCoordinator{},
+			control.On(coordinatorChanged, every[*v1alpha1.YurtCoordinator](c))))
 	}
 	return all
 }
 
-// on calls enqueue for an object that comes or goes, and for one that changes, as it was and as it is.
-func on[T client.Object](
-	changed func(was, is T) bool, enqueue func(context.Context, T, queue),
-) handler.TypedFuncs[T, reconcile.Request] {
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[T], q queue) {
-			if changed(e.ObjectOld, e.ObjectNew) {
-				enqueue(ctx, e.ObjectOld, q)
-				enqueue(ctx, e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(ctx, e.Object, q) },
+// every returns a function that enqueues all PoolSettings, after a while in which more may change.
+func every[T client.Object](c *Controller) func(context.Context, T, control.Queue) {
+	return func(ctx context.Context, _ T, q control.Queue) {
+		c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
 	}
 }
 
@@ -197,7 +178,7 @@ func reportChanged(was, is *corev1.Node) bool {
 }
 
 // enqueue enqueues all objects of a kind that is in the cache.
-func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after time.Duration, q queue) {
+func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after time.Duration, q control.Queue) {
 	if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list what a change of settings is about")
 		return
