@@ -94,9 +94,6 @@ func addOwnKinds(
 		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator,
 			kindNodePool, kindPoolSettings)...),
 		begin(c.PoolSettings, "hubupgrades", programs.AddTo, kindNodePool, kindPoolSettings))
-	if c.Coordinators {
-		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
-	}
 	return []prometheus.Collector{
 		pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), programs.Metrics(), waiting,
 	}, err
