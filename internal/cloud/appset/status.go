@@ -23,9 +23,6 @@ const (
 
 	// messageMax bounds a status's message about one pool, and a condition's about all.
 	messageMax = 512
-
-	// namesMax is how many pools a message names.
-	namesMax = 5
 )
 
 // ReasonRolloutStopped is the reason of the condition Stalled while a pool that failed stops the rollout.
@@ -237,7 +234,7 @@ func about(names []string, w *World, what string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	message := what + " " + some(names)
+	message := what + " " + edge.Some(names)
 	if w == nil {
 		return message
 	}
@@ -251,19 +248,12 @@ func about(names []string, w *World, what string) string {
 func poolsMessage(w *World) string {
 	switch {
 	case len(w.Missing) > 0:
-		return "there is no NodePool " + some(w.Missing)
+		return "there is no NodePool " + edge.Some(w.Missing)
 	case len(w.Outcomes) == 0:
 		return "no NodePool is named or selected"
 	default:
 		return ""
 	}
-}
-
-func some(names []string) string {
-	if len(names) <= namesMax {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesMax], ", "), len(names)-namesMax)
 }
 
 // note sets a condition: True if no reason speaks against it.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -197,13 +196,4 @@ func regardingPool(pool *v1beta2.NodePool) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: pool.Name, UID: pool.UID,
 	}
-}
-
-// some names the first few of many.
-func some(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -129,20 +129,20 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 	} else if p.said.isNew(attributes, fmt.Sprintf("%s/%d", pool.UID, pool.Generation)) {
 		p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
 			"A NodePool may not set Kubernetes' own labels and annotations, or those that say in which pool or where a node is. "+
-				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", some(keys))
+				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", edge.Some(keys))
 	}
 	switch {
 	case pool.DeletionTimestamp != nil:
 		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
 			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
 				"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
-				some(status.Nodes), edge.LabelNodePool)
+				edge.Some(status.Nodes), edge.LabelNodePool)
 		}
 	case len(taints) > 0:
 		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
 			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
 				"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
-					"from the NodePool.", some(taints))
+					"from the NodePool.", edge.Some(taints))
 		}
 	default:
 		p.said.forget(pool.Name)

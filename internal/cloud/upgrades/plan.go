@@ -268,7 +268,7 @@ func (p pool) waiting(left []node, wanted map[string]bool) string {
 		}
 		texts = append(texts, fmt.Sprintf("%s %s", n.name, why))
 	}
-	return some(texts)
+	return edge.Some(texts)
 }
 
 // forget lists the upgraders that are no longer needed: those of another version, and those of nodes that already have the
@@ -316,12 +316,12 @@ func (p pool) next(d *decision, ready []node, on int) string {
 			}
 		}
 	}
-	text := "Upgrading: " + some(under) + "."
+	text := "Upgrading: " + edge.Some(under) + "."
 	if len(under) == 0 {
 		text = ""
 	}
 	if len(comes) > 0 {
-		text = strings.TrimSpace(text + " The image is pulled on " + some(comes) + ".")
+		text = strings.TrimSpace(text + " The image is pulled on " + edge.Some(comes) + ".")
 	}
 	return text
 }
@@ -332,15 +332,4 @@ func (n node) text() string {
 		return string(n.name)
 	}
 	return fmt.Sprintf("%s (%s)", n.name, n.why)
-}
-
-// maxNames is how many names a message lists.
-const maxNames = 5
-
-// some lists a few texts.
-func some(texts []string) string {
-	if len(texts) <= maxNames {
-		return strings.Join(texts, ", ")
-	}
-	return fmt.Sprintf("%s, and %d more", strings.Join(texts[:maxNames], ", "), len(texts)-maxNames)
 }

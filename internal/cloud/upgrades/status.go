@@ -106,7 +106,7 @@ func statusOf(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1al
 				}
 			}
 			is.Message = fmt.Sprintf("%d of %s it. %s: %s", up.UpgradedNodes,
-				edge.Count(int(up.Nodes), "hub runs", "hubs run"), some(names), first.message)
+				edge.Count(int(up.Nodes), "hub runs", "hubs run"), edge.Some(names), first.message)
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, is)
