@@ -50,9 +50,6 @@ const (
 	// is needed because what the person changes may be in an object that is not watched.
 	mendAfter = time.Minute
 
-	// conflictDelay is the same as in package nodepool.
-	conflictDelay = 100 * time.Millisecond
-
 	// ownerIndex finds in the cache the workloads that something controls, by its UID.
 	ownerIndex = "appset.controller"
 )

@@ -69,9 +69,6 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	}
 	err = c.writeStatus(ctx, set, status)
 	if err = errors.Join(failed, err); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
-			return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-		}
 		return reconcile.Result{}, err
 	}
 	if slices.ContainsFunc(w.Outcomes, func(o Outcome) bool { return o.Message != "" }) && (after == 0 || after > mendAfter) {

@@ -2,12 +2,16 @@ package control
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -27,6 +31,27 @@ func TestRetriesAreBoundedAndSpread(t *testing.T) {
 		}
 		if len(waits) < 20 {
 			t.Errorf("only %d different waits", len(waits))
+		}
+	}
+}
+
+func TestAConflictIsTriedAgainSoon(t *testing.T) {
+	var fails error
+	c := Controller{Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{RequeueAfter: time.Hour}, fails
+	})}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("it has changed"))
+	for _, err := range []error{conflict, fmt.Errorf("patch: %w", conflict), errors.Join(nil, conflict)} {
+		fails = err
+		got, err := c.reconcile(t.Context(), reconcile.Request{})
+		if err != nil || got.RequeueAfter < conflictDelay || got.RequeueAfter > 2*conflictDelay {
+			t.Errorf("%v: again after %v, %v", fails, got.RequeueAfter, err)
+		}
+	}
+	for _, fails = range []error{nil, errors.New("no answer")} {
+		got, err := c.reconcile(t.Context(), reconcile.Request{})
+		if !errors.Is(err, fails) || got.RequeueAfter != time.Hour {
+			t.Errorf("%v: again after %v, %v", fails, got.RequeueAfter, err)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -114,21 +113,14 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	if holds {
 		r.accuse(ctx, owner{c.Name, c.UID}, pool, v.crew.foreign)
 	}
-	var result reconcile.Result
 	switch {
 	case !c.DeletionTimestamp.IsZero():
-		result, err = r.release(ctx, c, holds)
+		return r.release(ctx, c, holds)
 	case !verdict.Run:
-		result, err = r.refuse(ctx, c, v, verdict)
-	default:
-		v.slots = v.slotsFor(c)
-		result, err = r.run(ctx, c, v, verdict)
+		return r.refuse(ctx, c, v, verdict)
 	}
-	if apierrors.IsConflict(err) {
-		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
-		return reconcile.Result{RequeueAfter: wait.Jitter(100*time.Millisecond, 1)}, nil
-	}
-	return result, err
+	v.slots = v.slotsFor(c)
+	return r.run(ctx, c, v, verdict)
 }
 
 // refuse says why there is no coordinator, and removes what existed of one.

@@ -22,10 +22,6 @@ import (
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least wait after a conflict; jitter at most doubles it. The cache has the newer copy within
-// milliseconds. The wait is a tenth of the second within which a taint must be written.
-const conflictDelay = 100 * time.Millisecond
-
 // Config is what a Policy needs. All fields are required unless it says otherwise.
 type Config struct {
 	// Client reads Nodes from a cache and writes to the API server.
@@ -110,9 +106,6 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		err = p.putBack(ctx, &node, finding)
 	}
 	switch {
-	case apierrors.IsConflict(err):
-		klog.FromContext(ctx).V(2).Info("Node or Lease changed since it was read; trying again", "node", klog.KRef("", req.Name))
-		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
 	case apierrors.IsNotFound(err): // deleted meanwhile; the watch will tell
 		return reconcile.Result{}, nil
 	case err != nil:

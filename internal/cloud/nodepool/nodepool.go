@@ -38,9 +38,6 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// conflictDelay is the least wait before a retry after a conflict; jitter up to doubles it.
-	conflictDelay = 100 * time.Millisecond
-
 	// settle is how long a change of a node waits for changes of other nodes in the pool. So when a pool comes up, its status
 	// is written a few times, and not once for each node.
 	settle = 200 * time.Millisecond

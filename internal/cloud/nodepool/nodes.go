@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,15 +47,8 @@ func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if node, err = n.shedPrevious(ctx, node, pool); err == nil {
 		err = n.write(ctx, node, WantedBy(pool))
 	}
-	switch {
-	case apierrors.IsConflict(err): // changed since it was read, or replaced by another Node
-		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", node.Name))
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, nil
-	}
 	n.announce(read, pool, err)
-	return reconcile.Result{}, err
+	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
 // pool returns a Node's NodePool; nil if there is none.

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -49,11 +48,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	}
 	status := statusOf(pool, members, metav1.NewTime(p.cfg.Clock.Now()))
 	p.metrics.stands(r.Name, status)
-	err = p.write(ctx, pool, status)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	}
-	return reconcile.Result{}, err
+	return reconcile.Result{}, client.IgnoreNotFound(p.write(ctx, pool, status))
 }
 
 func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) error {

@@ -97,8 +97,7 @@ func (c *Controller) reconcilePool(ctx context.Context, r reconcile.Request) (re
 	slices.Sort(names)
 	err = c.apply(ctx, pool, all.Items, names)
 	if apierrors.IsConflict(err) {
-		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+		return reconcile.Result{}, err
 	}
 	if err != nil {
 		e := c.ledger.get(pool.Name)

@@ -38,9 +38,7 @@ func (c *Controller) reconcileStatus(ctx context.Context, r reconcile.Request) (
 	}
 	status, n := statusOf(f, metav1.NewTime(c.cfg.Clock.Now()))
 	c.metrics.stands(s.Name, n)
-	if err := c.say(ctx, s, status); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	} else if err != nil {
+	if err := c.say(ctx, s, status); err != nil {
 		return reconcile.Result{}, err
 	}
 	if meta.IsStatusConditionFalse(status.Conditions, v1alpha1.PoolSettingsReady) && f.badly == nil {

@@ -40,8 +40,6 @@ const (
 	reconcileTimeout = 15 * time.Second
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
-	// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of it.
-	conflictDelay = 100 * time.Millisecond
 	// lookAgain is the time before a status that waits for pools to be told is looked at again.
 	lookAgain = time.Second
 	// settle is how long a change of a node waits for others: the reports of a pool become one write.
