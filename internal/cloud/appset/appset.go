@@ -54,6 +54,9 @@ const (
 	ownerIndex = "appset.controller"
 )
 
+// kindSet is the kind of the objects that Events are about.
+var kindSet = v1beta1.GroupVersion.WithKind("YurtAppSet")
+
 // Config is what a Controller needs. All fields are required.
 type Config struct {
 	// Client writes, and reads from the manager's cache, which needs the options of Cached.

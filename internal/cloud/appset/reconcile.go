@@ -24,6 +24,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/objects"
 )
 
 // Reconcile brings the workloads of a YurtAppSet to what is wanted, and reports the progress in its status.
@@ -209,7 +210,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 	c.remember(key, w.Pool, known{uid: applied.UID, hash: w.Hash, generation: applied.Generation})
 	if o.Live = applied; !exists && uid == "" {
 		klog.FromContext(ctx).Info("Made a workload", "yurtAppSet", key, "pool", w.Pool, "name", w.Name)
-		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadCreated", "CreateWorkload",
+		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, corev1.EventTypeNormal, "WorkloadCreated", "CreateWorkload",
 			"Made %s %s for pool %s", applied.Kind, w.Name, w.Pool)
 	}
 	return o, nil
@@ -334,7 +335,7 @@ func (c *Controller) removeOthers(ctx context.Context, set *v1beta1.YurtAppSet, 
 		}
 		klog.FromContext(ctx).Info("Deleted a workload",
 			"yurtAppSet", client.ObjectKeyFromObject(set), "pool", l.Pool, "name", name)
-		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
+		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
 			"Deleted %s %s: pool %s no longer wants it", l.Kind, name, l.Pool)
 	}
 	return firstOf(failed)
@@ -366,14 +367,8 @@ func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, n
 			now.Type != v1beta1.AppSetAppDeleted {
 			kind = corev1.EventTypeWarning
 		}
-		c.cfg.Events.Eventf(regarding(set), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",
+		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",
 			now.Type, now.Status, now.Reason, now.Message)
 	}
 	return nil
-}
-
-func regarding(set *v1beta1.YurtAppSet) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet", Namespace: set.Namespace, Name: set.Name, UID: set.UID,
-	}
 }

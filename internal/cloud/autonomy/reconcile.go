@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
@@ -229,8 +230,7 @@ func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error 
 	case Unreadable:
 		eventType, reason = corev1.EventTypeWarning, EventUnreadable
 	}
-	// There is no resourceVersion: the recorder folds equal Events into one, and with it no two would be equal.
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: base.Name, UID: base.UID}
+	about := objects.Regarding(base, corev1.SchemeGroupVersion.WithKind("Node"))
 	p.events.Eventf(about, nil, eventType, reason, "KeepPods", "%s", next.Message)
 	return nil
 }

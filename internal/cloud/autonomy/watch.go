@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,7 +76,7 @@ func handOut(to chan<- control.Queue) source.Source {
 func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	add := func(node *corev1.Node, terms Terms, q control.Queue) {
 		p.registry.put(edge.NodeName(node.Name), terms)
-		q.Add(requestFor(edge.NodeName(node.Name)))
+		q.Add(control.Request(edge.NodeName(node.Name)))
 	}
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q control.Queue) {
@@ -96,7 +95,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q control.Queue) {
-			q.Add(requestFor(edge.NodeName(e.Object.Name)))
+			q.Add(control.Request(edge.NodeName(e.Object.Name)))
 		},
 	}
 }
@@ -182,7 +181,7 @@ func (p *Policy) follow(ctx context.Context, nodes, pods control.Queue) (began b
 			if !began {
 				began = true
 				for _, node := range p.registry.nodes() {
-					nodes.Add(requestFor(node))
+					nodes.Add(control.Request(node))
 				}
 			}
 			last := revision
@@ -250,8 +249,4 @@ func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, p
 			return revision, ctx.Err()
 		}
 	}
-}
-
-func requestFor(node edge.NodeName) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(node)}}
 }

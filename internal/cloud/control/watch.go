@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -12,6 +13,11 @@ import (
 
 // Queue is what a controller takes its requests from.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Request asks to reconcile an object of this name, in no namespace.
+func Request[T ~string](name T) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(name)}}
+}
 
 // On calls enqueue for an object that comes or goes. For a change that matters it calls enqueue twice: for the object as it was,
 // and as it is. changed says whether a change matters; nil means that each one does.

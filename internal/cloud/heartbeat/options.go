@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -186,7 +187,7 @@ func (follower) NeedLeaderElection() bool { return false }
 // wake enqueues a pool's delegated nodes.
 func (p *Policy) wake(pool edge.PoolName) {
 	for _, node := range p.metrics.delegatedIn(pool) {
-		p.queue.add(requestFor(string(node)))
+		p.queue.add(control.Request(string(node)))
 	}
 }
 

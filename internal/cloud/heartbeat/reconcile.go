@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
@@ -175,7 +176,8 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 }
 
 func (p *Policy) tell(node *corev1.Node, e Event) {
-	p.events.Eventf(regarding(node), nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
+	about := objects.Regarding(node, corev1.SchemeGroupVersion.WithKind("Node"))
+	p.events.Eventf(about, nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
 }
 
 // writeNode writes taints and label. It replaces the whole list of taints, because Kubernetes treats the list as one value. The
@@ -235,12 +237,6 @@ func set(node *corev1.Node, kind corev1.NodeConditionType, c Condition, now meta
 	is := &node.Status.Conditions[i]
 	is.Status, is.Reason, is.Message, is.LastTransitionTime = c.Status, c.Reason, c.Message, now
 	return is
-}
-
-// regarding names the Node of an Event. It leaves out the resourceVersion, because the recorder merges equal Events, and with a
-// resourceVersion no two would be equal.
-func regarding(node *corev1.Node) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }
 
 func poolOf(node *corev1.Node) edge.PoolName { return edge.PoolName(node.Labels[edge.LabelNodePool]) }

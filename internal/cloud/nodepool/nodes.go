@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +17,11 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/objects"
 )
+
+// kindPool is the kind of most objects that Events are about.
+var kindPool = v1beta2.GroupVersion.WithKind("NodePool")
 
 // nodes is the controller that writes Nodes.
 type nodes struct {
@@ -119,17 +122,17 @@ func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted
 
 // announce says once what a person must know: a label names no NodePool, or the Node refuses what its pool wants.
 func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
-	name := poolOf(node)
+	name, about := poolOf(node), objects.Regarding(node, corev1.SchemeGroupVersion.WithKind("Node"))
 	switch {
 	case name != "" && pool == nil:
 		if n.said.isNew(node.Name, "no pool "+name) {
-			n.cfg.Events.Eventf(regardingNode(node), nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
+			n.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
 				"The node's label names pool %s, but there is no NodePool of that name. "+
 					"Create it, or change the label.", name)
 		}
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
 		if pool != nil && n.said.isNew(node.Name, fmt.Sprintf("refused %s/%d", pool.UID, pool.Generation)) {
-			n.cfg.Events.Eventf(regardingPool(pool), regardingNode(node), corev1.EventTypeWarning, "NodeRefused", "WriteNode",
+			n.cfg.Events.Eventf(objects.Regarding(pool, kindPool), about, corev1.EventTypeWarning, "NodeRefused", "WriteNode",
 				"The API server refuses what the NodePool wants on Node %s: %v", node.Name, err)
 		}
 	case err == nil:
@@ -141,7 +144,7 @@ func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
 func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return control.On(changed, func(_ context.Context, node *corev1.Node, q control.Queue) {
 		if concerns(node) {
-			q.Add(requestFor(node.Name))
+			q.Add(control.Request(node.Name))
 		}
 	})
 }
@@ -169,23 +172,7 @@ func (n *nodes) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Re
 				return
 			}
 			for i := range members {
-				q.Add(requestFor(members[i].Name))
+				q.Add(control.Request(members[i].Name))
 			}
 		})
-}
-
-func requestFor(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
-}
-
-// regardingNode and regardingPool name the object of an Event. They leave out the resourceVersion, because the recorder merges
-// equal Events, and with a resourceVersion no two would be equal.
-func regardingNode(node *corev1.Node) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
-}
-
-func regardingPool(pool *v1beta2.NodePool) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: pool.Name, UID: pool.UID,
-	}
 }

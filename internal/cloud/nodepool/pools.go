@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -117,25 +118,25 @@ const attributesOf = "/attributes"
 
 // announce says once why a deletion waits, and what is left out.
 func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) {
-	taints := reservedTaints(pool)
+	about, taints := objects.Regarding(pool, kindPool), reservedTaints(pool)
 	attributes := pool.Name + attributesOf
 	if keys := reservedAttributes(pool); len(keys) == 0 || pool.DeletionTimestamp != nil {
 		p.said.forget(attributes)
 	} else if p.said.isNew(attributes, fmt.Sprintf("%s/%d", pool.UID, pool.Generation)) {
-		p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
+		p.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
 			"A NodePool may not set Kubernetes' own labels and annotations, or those that say in which pool or where a node is. "+
 				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", edge.Some(keys))
 	}
 	switch {
 	case pool.DeletionTimestamp != nil:
 		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
-			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
+			p.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
 				"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
 				edge.Some(status.Nodes), edge.LabelNodePool)
 		}
 	case len(taints) > 0:
 		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
-			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
+			p.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
 				"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
 					"from the NodePool.", edge.Some(taints))
 		}
@@ -148,7 +149,7 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 // outside the spec wait a moment (settle). Most of them are our own writes, and the cache may not show the latest of these yet.
 func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	type pool = *v1beta2.NodePool
-	add := func(p pool, q control.Queue) { q.Add(requestFor(p.Name)) }
+	add := func(p pool, q control.Queue) { q.Add(control.Request(p.Name)) }
 	return handler.TypedFuncs[pool, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[pool], q control.Queue) { add(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[pool], q control.Queue) {
@@ -156,7 +157,7 @@ func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Re
 			if was.Generation != is.Generation || was.UID != is.UID || !was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
 				add(is, q)
 			} else {
-				q.AddAfter(requestFor(is.Name), settle)
+				q.AddAfter(control.Request(is.Name), settle)
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[pool], q control.Queue) { add(e.Object, q) },
@@ -169,7 +170,7 @@ func (p *pools) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request
 	return control.On(func(was, is *corev1.Node) bool { return ready(was) != ready(is) || changed(was, is) },
 		func(_ context.Context, node *corev1.Node, q control.Queue) {
 			if pool := poolOf(node); pool != "" {
-				q.AddAfter(requestFor(pool), settle)
+				q.AddAfter(control.Request(pool), settle)
 			}
 		})
 }

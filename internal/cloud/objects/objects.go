@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -49,6 +51,15 @@ func Put(ctx context.Context, c client.Client, obj client.Object, owner string) 
 		return fmt.Errorf("write %s: %w", Describe(obj), err)
 	}
 	return nil
+}
+
+// Regarding names the object of an Event. It leaves out the resourceVersion, because the recorder merges equal Events, and with a
+// resourceVersion no two would be equal.
+func Regarding(obj client.Object, kind schema.GroupVersionKind) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: kind.GroupVersion().String(), Kind: kind.Kind,
+		Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
+	}
 }
 
 // Describe returns an object's kind and name.

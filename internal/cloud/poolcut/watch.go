@@ -9,7 +9,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -186,14 +185,10 @@ func enqueue(q control.Queue, pool edge.PoolName, after time.Duration) {
 	switch {
 	case pool == "":
 	case after > 0:
-		q.AddAfter(requestFor(pool), after)
+		q.AddAfter(control.Request(pool), after)
 	default:
-		q.Add(requestFor(pool))
+		q.Add(control.Request(pool))
 	}
-}
-
-func requestFor(pool edge.PoolName) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
 // roster maps each node to its pool, for code that sees only a Lease. It also keeps the last report of each leader. It is safe

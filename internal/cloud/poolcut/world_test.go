@@ -342,12 +342,12 @@ func (w *world) work(end time.Time) {
 		}
 		delete(w.due, next)
 		ctx := klog.NewContext(w.t.Context(), logr.Discard())
-		result, err := w.c.Reconcile(ctx, requestFor(edge.PoolName(next)))
+		result, err := w.c.Reconcile(ctx, control.Request(edge.PoolName(next)))
 		switch {
 		case err != nil:
-			worldQueue{w: w}.AddAfter(requestFor(edge.PoolName(next)), control.Base)
+			worldQueue{w: w}.AddAfter(control.Request(edge.PoolName(next)), control.Base)
 		case result.RequeueAfter > 0:
-			worldQueue{w: w}.AddAfter(requestFor(edge.PoolName(next)), result.RequeueAfter)
+			worldQueue{w: w}.AddAfter(control.Request(edge.PoolName(next)), result.RequeueAfter)
 		}
 	}
 	w.t.Fatal("the controller has no end of work")

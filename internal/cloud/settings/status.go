@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/precedence"
 )
 
@@ -105,9 +106,8 @@ func (c *Controller) say(ctx context.Context, s *v1alpha1.PoolSettings, status v
 		was := meta.FindStatusCondition(base.Status.Conditions, now.Type)
 		changed := was == nil || was.Reason != now.Reason || was.ObservedGeneration != now.ObservedGeneration
 		if kind := eventType(now.Reason); kind != "" && changed {
-			c.cfg.Events.Eventf(&corev1.ObjectReference{
-				APIVersion: v1alpha1.GroupVersion.String(), Kind: "PoolSettings", Name: s.Name, UID: s.UID,
-			}, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
+			about := objects.Regarding(s, v1alpha1.GroupVersion.WithKind("PoolSettings"))
+			c.cfg.Events.Eventf(about, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
 		}
 	}
 	return nil

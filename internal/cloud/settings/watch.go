@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -112,13 +111,13 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 			Name: "poolsettings-pools", Reconciler: reconcile.Func(c.reconcilePool), Workers: workers, Timeout: reconcileTimeout,
 			RetryMax: retryMax, Watch: []source.Source{
 				source.Kind(k, &v1beta2.NodePool{}, control.On(poolChanged,
-					func(_ context.Context, p *v1beta2.NodePool, q control.Queue) { q.Add(request(p.Name)) })),
+					func(_ context.Context, p *v1beta2.NodePool, q control.Queue) { q.Add(control.Request(p.Name)) })),
 				source.Kind(k, &v1alpha1.PoolSettings{}, control.On(specChanged,
 					func(ctx context.Context, _ settings, q control.Queue) { c.enqueue(ctx, &v1beta2.NodePoolList{}, 0, q) })),
 				source.Kind(k, &corev1.Node{}, control.On(memberChanged,
 					func(_ context.Context, n *corev1.Node, q control.Queue) {
 						if pool := n.Labels[edge.LabelNodePool]; pool != "" {
-							q.AddAfter(request(pool), settle)
+							q.AddAfter(control.Request(pool), settle)
 						}
 					})),
 			},
@@ -134,7 +133,7 @@ func (c *Controller) statusSources(k cache.Cache) []source.Source {
 	all := []source.Source{
 		// All of them: two that select the same pool may be in conflict.
 		source.Kind(k, &v1alpha1.PoolSettings{}, control.On(specChanged, func(ctx context.Context, s settings, q control.Queue) {
-			q.Add(request(s.Name))
+			q.Add(control.Request(s.Name))
 			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
 		})),
 		source.Kind(k, &v1beta2.NodePool{}, control.On(poolChanged, every[*v1beta2.NodePool](c))),
@@ -193,10 +192,6 @@ func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after t
 		}
 	}
 	for _, name := range names {
-		q.AddAfter(request(name), after)
+		q.AddAfter(control.Request(name), after)
 	}
-}
-
-func request(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
