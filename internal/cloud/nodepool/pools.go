@@ -57,7 +57,7 @@ func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta
 		return p.release(ctx, pool)
 	}
 	if pool.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(pool, Finalizer) {
-		if err := p.patchFinalizers(ctx, pool, controllerutil.AddFinalizer); err != nil {
+		if err := objects.Finalize(ctx, p.cfg.Client, pool, controllerutil.AddFinalizer, Finalizer, FieldOwner); err != nil {
 			return err
 		}
 	}
@@ -95,21 +95,10 @@ func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 	if len(found.Items) > 0 {
 		return nil // the cache will get it, which enqueues the pool again
 	}
-	if err := p.patchFinalizers(ctx, pool, controllerutil.RemoveFinalizer); err != nil {
+	if err := objects.Finalize(ctx, p.cfg.Client, pool, controllerutil.RemoveFinalizer, Finalizer, FieldOwner); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released a NodePool without nodes that was deleted", "pool", pool.Name)
-	return nil
-}
-
-// patchFinalizers writes the whole list. The resourceVersion in the patch protects others' finalizers.
-func (p *pools) patchFinalizers(ctx context.Context, pool *v1beta2.NodePool, change func(client.Object, string) bool) error {
-	base := pool.DeepCopy()
-	change(pool, Finalizer)
-	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	if err := p.cfg.Client.Patch(ctx, pool, patch, client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("patch finalizers of NodePool %s: %w", base.Name, err)
-	}
 	return nil
 }
 
