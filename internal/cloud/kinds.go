@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -38,7 +37,7 @@ var (
 
 // addOwnKinds registers the controllers of our own kinds, to begin when their CRDs exist, and returns their metrics.
 func addOwnKinds(
-	mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
+	mgr manager.Manager, c Config, base v1alpha1.CoordinatorSettings, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
 ) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -59,21 +58,10 @@ func addOwnKinds(
 	apps := appset.New(appset.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
 	})
-	base, err := coordinatorSettings(c.Coordinator.Settings)
-	if err != nil {
-		return nil, err
-	}
-	rollout, err := c.Coordinator.Rollout.of()
-	if err != nil {
-		return nil, err
-	}
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
-		Image: c.Coordinator.Image, Release: c.Coordinator.Release, Kubernetes: c.Coordinator.Kubernetes,
-		Digests: c.Coordinator.Digests, Lives: c.Coordinator.Lives,
-		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
-		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
-		Settings: base, PoolSettings: c.PoolSettings, Rollout: rollout,
+		Program: c.Coordinator.Program, KubeletAuthority: kubeletAuthority(mgr.GetConfig()),
+		ConstrainedImpersonation: c.ConstrainedImpersonation, Settings: base, PoolSettings: c.PoolSettings,
 	})
 	hubs := settings.New(settings.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
@@ -81,7 +69,7 @@ func addOwnKinds(
 	})
 	programs := upgrades.New(upgrades.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
-		Image: c.Hub.Image, PullPolicy: corev1.PullPolicy(c.Hub.PullPolicy), PullSecrets: c.Hub.PullSecrets,
+		Program: c.Hub,
 	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go

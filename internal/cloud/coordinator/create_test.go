@@ -148,7 +148,7 @@ func TestCreatedWithoutPoolSettings(t *testing.T) {
 	cloudtest.Manager(t, cfg, manager.Options{Cache: cache.Options{ByObject: allCached()}}, func(m manager.Manager) error {
 		return New(Config{
 			Client: m.GetClient(), Reader: m.GetAPIReader(), Events: m.GetEventRecorder("coordinator-controller"),
-			Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3",
+			Program:  Program{Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3"},
 			Settings: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways},
 		}).AddTo(m)
 	})

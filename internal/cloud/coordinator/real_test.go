@@ -78,7 +78,7 @@ func (k *cluster) startController() {
 	k.stop = cloudtest.Manager(k.t, as, options, func(m manager.Manager) error {
 		return New(Config{
 			Client: m.GetClient(), Reader: m.GetAPIReader(), Events: m.GetEventRecorder("coordinator-controller"),
-			Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3", PoolSettings: true,
+			Program: Program{Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3"}, PoolSettings: true,
 		}).AddTo(m)
 	})
 }

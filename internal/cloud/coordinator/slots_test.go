@@ -435,7 +435,7 @@ func TestReplicasOfSettings(t *testing.T) {
 
 // TestTheSpecsOfSlots: slot 0 is as it was before there were standbys, so that nothing is replaced for them.
 func TestTheSpecsOfSlots(t *testing.T) {
-	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
+	config := Config{Program: Program{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}}.completed()
 	for _, slot := range edge.Slots() {
 		spec := podSpec(config, slot, Asked{Settings: manySettings()})
 		keepsOff := spec.Affinity.PodAntiAffinity

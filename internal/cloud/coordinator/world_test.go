@@ -144,9 +144,8 @@ func (w *world) restart() {
 	w.calls, w.writes, w.fatal = 0, 0, 0
 	c := interceptor.NewClient(w.api, w.hooks())
 	w.r = New(Config{
-		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Release: w.release,
-		Kubernetes: "v1.0.0", Lives: w.lives,
-		PoolSettings: true, Settings: w.settings,
+		Client: c, Reader: c, Events: &w.events, Clock: w.clock, PoolSettings: true, Settings: w.settings,
+		Program: Program{Image: image, Release: w.release, Kubernetes: "v1.0.0", Lives: w.lives},
 	})
 }
 

@@ -60,9 +60,15 @@ type Config struct {
 	Events events.EventRecorder
 	// Clock says what time it is.
 	Clock clock.PassiveClock
+	Program
+}
+
+// Program says what hubs run.
+type Program struct {
 	// Image is the hubs' image without a tag, which is the version. If it is empty, nothing can be upgraded, and
 	// PoolSettings say so.
-	Image       string
+	Image string
+	// PullPolicy is the image's. PullSecrets are in kube-system.
 	PullPolicy  corev1.PullPolicy
 	PullSecrets []string
 }
