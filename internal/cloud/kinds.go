@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,9 +83,8 @@ func addOwnKinds(
 		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator,
 			kindNodePool, kindPoolSettings)...),
 		begin(c.PoolSettings, "hubupgrades", programs.AddTo, kindNodePool, kindPoolSettings))
-	return []prometheus.Collector{
-		pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), programs.Metrics(), waiting,
-	}, err
+	own := []prometheus.Collector{pools.Metrics(), coordinators.Metrics(), hubs.Metrics(), waiting}
+	return slices.Concat(own, apps.Metrics(), programs.Metrics()), err
 }
 
 // when adds a kind to others if a controller needs it.

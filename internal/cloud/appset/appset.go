@@ -72,7 +72,7 @@ type Config struct {
 // Controller is the controller.
 type Controller struct {
 	cfg     Config
-	metrics *metrics
+	metrics metrics
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*memory // by YurtAppSet
@@ -88,7 +88,9 @@ func New(c Config) *Controller {
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.outdated, c.metrics.stopped}
+}
 
 // Cached says what the manager's cache must hold: YurtAppSets, our ControllerRevisions, and the Deployments and StatefulSets of
 // pools, including OpenYurt's. Of Deployments and StatefulSets it keeps only the fields that are read.

@@ -60,13 +60,13 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	}
 	status := Judge(set, w, metav1.NewTime(c.cfg.Clock.Now()))
 	if w.BadPools == nil {
-		is := standing{len(w.Outcomes) - int(status.UpdatedWorkloads), w.Stopped != ""}
+		outdated := len(w.Outcomes) - int(status.UpdatedWorkloads)
 		for _, o := range w.Outcomes {
 			if w.Waiting[o.Pool] && o.Message == "" {
-				is.outdated--
+				outdated--
 			}
 		}
-		c.metrics.stands(r.NamespacedName, is)
+		c.metrics.stands(r.NamespacedName, outdated, w.Stopped != "")
 	}
 	err = c.writeStatus(ctx, set, status)
 	if err = errors.Join(failed, err); err != nil {

@@ -69,7 +69,7 @@ type Config struct {
 type Controller struct {
 	cfg     Config
 	ledger  ledger
-	metrics *metrics
+	metrics metrics
 	// told has a word, which is about all of them, when a pool was told something.
 	told chan event.TypedGenericEvent[*v1alpha1.PoolSettings]
 }
@@ -83,7 +83,7 @@ func New(c Config) *Controller {
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() prometheus.Collector { return c.metrics.nodes }
 
 // Cached says what the manager's cache must hold, besides Nodes and NodePools, which others read as well.
 func Cached() map[client.Object]cache.ByObject {

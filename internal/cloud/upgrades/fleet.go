@@ -76,14 +76,16 @@ type Program struct {
 // Controller brings hubs to the versions that PoolSettings want.
 type Controller struct {
 	cfg     Config
-	metrics *metrics
+	metrics metrics
 }
 
 // New returns a Controller. AddTo registers it.
 func New(c Config) *Controller { return &Controller{cfg: c, metrics: newMetrics()} }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.pools, c.metrics.nodes}
+}
 
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func CachedAnnotations() []string { return []string{edge.AnnotationProgram} }
