@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,29 +111,4 @@ func membersOf(ctx context.Context, c client.Reader, pool string) ([]corev1.Node
 		return nil, fmt.Errorf("list the nodes of pool %s: %w", pool, err)
 	}
 	return found.Items, nil
-}
-
-// announced remembers what was last said about each object, so that it is said once. A restart says it once more.
-type announced struct {
-	mu   sync.Mutex
-	last map[string]string // by the object's name
-}
-
-func (a *announced) isNew(name, what string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.last[name] == what {
-		return false
-	}
-	if a.last == nil {
-		a.last = make(map[string]string)
-	}
-	a.last[name] = what
-	return true
-}
-
-func (a *announced) forget(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.last, name)
 }

@@ -24,17 +24,13 @@ import (
 var kindPool = v1beta2.GroupVersion.WithKind("NodePool")
 
 // nodes is the controller that writes Nodes.
-type nodes struct {
-	cfg  Config
-	said announced
-}
+type nodes struct{ cfg Config }
 
 // Reconcile gives a Node what its pool wants. It makes at most two writes, and none if the Node already has it.
 func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := n.cfg.Client.Get(ctx, r.NamespacedName, node); err != nil {
 		if apierrors.IsNotFound(err) {
-			n.said.forget(r.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read Node %s: %w", r.Name, err)
@@ -120,23 +116,17 @@ func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted
 	return nil
 }
 
-// announce says once what a person must know: a label names no NodePool, or the Node refuses what its pool wants.
+// announce says what a person must know: a label names no NodePool, or the Node refuses what its pool wants. The recorder merges
+// equal Events.
 func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
 	name, about := poolOf(node), objects.Regarding(node, corev1.SchemeGroupVersion.WithKind("Node"))
 	switch {
 	case name != "" && pool == nil:
-		if n.said.isNew(node.Name, "no pool "+name) {
-			n.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
-				"The node's label names pool %s, but there is no NodePool of that name. "+
-					"Create it, or change the label.", name)
-		}
-	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
-		if pool != nil && n.said.isNew(node.Name, fmt.Sprintf("refused %s/%d", pool.UID, pool.Generation)) {
-			n.cfg.Events.Eventf(objects.Regarding(pool, kindPool), about, corev1.EventTypeWarning, "NodeRefused", "WriteNode",
-				"The API server refuses what the NodePool wants on Node %s: %v", node.Name, err)
-		}
-	case err == nil:
-		n.said.forget(node.Name)
+		n.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
+			"The node's label names pool %s, but there is no NodePool of that name. Create it, or change the label.", name)
+	case pool != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)):
+		n.cfg.Events.Eventf(objects.Regarding(pool, kindPool), about, corev1.EventTypeWarning, "NodeRefused", "WriteNode",
+			"The API server refuses what the NodePool wants on Node %s: %v", node.Name, err)
 	}
 }
 

@@ -27,7 +27,6 @@ const Finalizer = "apps.openyurt.io/nodepool"
 // pools is the controller that writes NodePools.
 type pools struct {
 	cfg     Config
-	said    announced
 	metrics *metrics
 }
 
@@ -36,8 +35,6 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	pool := &v1beta2.NodePool{}
 	if err := p.cfg.Client.Get(ctx, r.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
-			p.said.forget(r.Name)
-			p.said.forget(r.Name + attributesOf)
 			p.metrics.forget(r.Name)
 			return reconcile.Result{}, nil
 		}
@@ -102,35 +99,26 @@ func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 	return nil
 }
 
-// attributesOf, behind a pool's name, stands for what was said about its attributes.
-const attributesOf = "/attributes"
-
-// announce says once why a deletion waits, and what is left out.
+// announce says why a deletion waits, and what is left out. The recorder merges equal Events.
 func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) {
-	about, taints := objects.Regarding(pool, kindPool), reservedTaints(pool)
-	attributes := pool.Name + attributesOf
-	if keys := reservedAttributes(pool); len(keys) == 0 || pool.DeletionTimestamp != nil {
-		p.said.forget(attributes)
-	} else if p.said.isNew(attributes, fmt.Sprintf("%s/%d", pool.UID, pool.Generation)) {
-		p.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
+	warn := func(reason, action, note string, args ...any) {
+		p.cfg.Events.Eventf(objects.Regarding(pool, kindPool), nil, corev1.EventTypeWarning, reason, action, note, args...)
+	}
+	if pool.DeletionTimestamp != nil {
+		warn("NodePoolHasNodes", "DeleteNodePool",
+			"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
+			edge.Some(status.Nodes), edge.LabelNodePool)
+		return
+	}
+	if keys := reservedAttributes(pool); len(keys) > 0 {
+		warn("AttributesLeftOut", "WriteNode",
 			"A NodePool may not set Kubernetes' own labels and annotations, or those that say in which pool or where a node is. "+
 				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", edge.Some(keys))
 	}
-	switch {
-	case pool.DeletionTimestamp != nil:
-		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
-			p.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
-				"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
-				edge.Some(status.Nodes), edge.LabelNodePool)
-		}
-	case len(taints) > 0:
-		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
-			p.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
-				"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
-					"from the NodePool.", edge.Some(taints))
-		}
-	default:
-		p.said.forget(pool.Name)
+	if taints := reservedTaints(pool); len(taints) > 0 {
+		warn("TaintsLeftOut", "WriteNode",
+			"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
+				"from the NodePool.", edge.Some(taints))
 	}
 }
 
