@@ -50,7 +50,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	w := &World{Revision: set.Status.CurrentRevision, Collisions: set.Status.CollisionCount}
+	w := &World{Revision: set.Status.CurrentRevision}
 	var selected Selection
 	var failed error
 	var after time.Duration
@@ -85,7 +85,7 @@ func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, selected 
 	pools := selected.Pools
 	wanted := c.render(set, pools, hadBy(set, live))
 	var unrecorded error
-	w.Revision, w.Collisions, unrecorded = c.record(ctx, set)
+	w.Revision, unrecorded = c.record(ctx, set)
 	r := &rollout{Controller: c, set: set, wanted: wanted, live: live, selected: selected}
 	defer c.endTurns(set.UID)
 	if err := r.decide(ctx); err != nil {

@@ -143,8 +143,6 @@ type World struct {
 	BadPools error     // a selector that can't be used; then nothing else is known
 	Leaving  []string  // workloads that are no longer wanted but still exist
 	Revision string
-	// Collisions counts collisions of revisions' names.
-	Collisions *int32
 	// Waiting are the pools whose workloads are still to be changed.
 	Waiting map[string]bool
 	// Stopped says which pool stops the rollout, and why; empty means that none does.
@@ -154,7 +152,7 @@ type World struct {
 // Judge returns the status of a YurtAppSet.
 func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSetStatus {
 	s := v1beta1.YurtAppSetStatus{
-		ObservedGeneration: set.Generation, CollisionCount: w.Collisions, CurrentRevision: w.Revision,
+		ObservedGeneration: set.Generation, CollisionCount: set.Status.CollisionCount, CurrentRevision: w.Revision,
 		Conditions: slices.Clone(set.Status.Conditions),
 	}
 	if w.BadPools != nil {
