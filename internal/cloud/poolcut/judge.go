@@ -338,33 +338,19 @@ func sooner(times ...time.Duration) time.Duration {
 }
 
 // Rule says who decides how long a pool is held.
-type Rule uint8
+type Rule string
 
 const (
 	// Off: nothing is held, since nobody asks for it, or the annotation refuses it.
-	Off Rule = iota
+	Off Rule = ""
 	// Asked: the annotation asks for a hold.
-	Asked
+	Asked Rule = "Asked"
 	// ByDefault: there is no annotation, and the pool has a coordinator.
-	ByDefault
+	ByDefault Rule = "ByDefault"
 	// Unreadable: the annotation can't be read. A new hold begins as if there were no annotation. A hold in progress keeps its
 	// last readable duration.
-	Unreadable
+	Unreadable Rule = "Unreadable"
 )
-
-func (r Rule) String() string {
-	switch r {
-	case Off:
-		return "Off"
-	case Asked:
-		return "Asked"
-	case ByDefault:
-		return "ByDefault"
-	case Unreadable:
-		return "Unreadable"
-	}
-	return fmt.Sprintf("Rule(%d)", uint8(r))
-}
 
 // Terms are what holds for one pool.
 type Terms struct {

@@ -219,13 +219,6 @@ func TestTermsOf(t *testing.T) {
 	if len(long.Problem) > 1000 {
 		t.Errorf("a problem of %d bytes", len(long.Problem))
 	}
-	for r, want := range map[Rule]string{
-		Off: "Off", Asked: "Asked", ByDefault: "ByDefault", Unreadable: "Unreadable", 9: "Rule(9)",
-	} {
-		if r.String() != want {
-			t.Errorf("%d is %s, want %s", r, r, want)
-		}
-	}
 }
 
 // TestTheVerdictComesBeforeTheTaint is the argument for the threshold: whenever the nodes last renewed their Leases before a
