@@ -20,6 +20,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
@@ -42,6 +43,9 @@ func addOwnKinds(
 ) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
+		return nil, err
+	}
+	if err := control.IndexNodes(mgr); err != nil {
 		return nil, err
 	}
 	waiting := newWaiting()

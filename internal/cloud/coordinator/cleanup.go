@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -64,14 +65,13 @@ func label(ctx context.Context, c client.Client, node string, rank *string) erro
 
 // unmark takes that label from a pool's nodes.
 func (r *Reconciler) unmark(ctx context.Context, pool edge.PoolName) error {
-	var nodes corev1.NodeList
-	in := client.MatchingFields{indexPool: string(pool)}
-	if err := r.cfg.Client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list Nodes of pool %s: %w", pool, err)
+	nodes, err := control.NodesOf(ctx, r.cfg.Client, pool)
+	if err != nil {
+		return err
 	}
 	var failed []error
-	for i := range nodes.Items {
-		failed = append(failed, CleanUp(ctx, r.cfg.Client, &nodes.Items[i]))
+	for i := range nodes {
+		failed = append(failed, CleanUp(ctx, r.cfg.Client, &nodes[i]))
 	}
 	return errors.Join(failed...)
 }

@@ -146,11 +146,11 @@ func TestCreatedWithoutPoolSettings(t *testing.T) {
 	cfg := cloudtest.Start(t)
 	k := &cluster{c: cloudtest.Client(t, cfg), cfg: cfg, world: &world{t: t}}
 	cloudtest.Manager(t, cfg, manager.Options{Cache: cache.Options{ByObject: allCached()}}, func(m manager.Manager) error {
-		return New(Config{
+		return addTo(m, Config{
 			Client: m.GetClient(), Reader: m.GetAPIReader(), Events: m.GetEventRecorder("coordinator-controller"),
 			Program:  Program{Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3"},
 			Settings: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways},
-		}).AddTo(m)
+		})
 	})
 	k.must(k.c.Create(t.Context(), &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "always"}}))
 	for i := range 3 {

@@ -77,15 +77,11 @@ func ofCoordinators() labels.Selector {
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func CachedAnnotations() []string { return []string{edge.AnnotationLANAddress} }
 
-// AddTo registers the controllers with a manager, to run while the manager leads.
+// AddTo registers the controllers with a manager, to run while the manager leads. It needs the index of control.IndexNodes.
 func (r *Reconciler) AddTo(mgr manager.Manager) error {
-	for _, i := range []struct {
-		obj  client.Object
-		pool func(client.Object) []string
-	}{{&v1alpha1.YurtCoordinator{}, coordinatorIndex}, {&corev1.Node{}, nodeIndex}} {
-		if err := mgr.GetFieldIndexer().IndexField(context.Background(), i.obj, indexPool, i.pool); err != nil {
-			return fmt.Errorf("index of %T by pool: %w", i.obj, err)
-		}
+	index := mgr.GetFieldIndexer().IndexField
+	if err := index(context.Background(), &v1alpha1.YurtCoordinator{}, indexPool, coordinatorIndex); err != nil {
+		return fmt.Errorf("index YurtCoordinators by their pool: %w", err)
 	}
 	var coordinators []source.Source
 	for _, k := range r.kinds() {
@@ -136,13 +132,6 @@ func add(mgr manager.Manager, name string, workers int, f reconcile.Func, source
 func coordinatorIndex(obj client.Object) []string {
 	if c, ok := obj.(*v1alpha1.YurtCoordinator); ok {
 		return []string{c.Spec.NodePool}
-	}
-	return nil
-}
-
-func nodeIndex(obj client.Object) []string {
-	if pool := poolOf(obj); pool != "" {
-		return []string{string(pool)}
 	}
 	return nil
 }

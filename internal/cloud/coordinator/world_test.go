@@ -45,6 +45,7 @@ import (
 	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -103,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.YurtCoordinator{}, &v1beta1.YurtAppSet{}, &corev1.Pod{}).
 		WithIndex(&v1alpha1.YurtCoordinator{}, indexPool, coordinatorIndex).
-		WithIndex(&corev1.Node{}, indexPool, nodeIndex).
+		WithIndex(&corev1.Node{}, control.IndexPool, control.PoolOf).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).
 		Build()
 	w.makeSigner()

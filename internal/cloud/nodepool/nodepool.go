@@ -1,9 +1,7 @@
 package nodepool
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +22,6 @@ const (
 	// FieldOwner is the field manager of all writes here. No other package may use it, because server-side apply removes fields
 	// that the same manager no longer applies.
 	FieldOwner = "coordinator-controller-nodepool"
-
-	// index finds the Nodes of a pool in the cache.
-	index = "nodepool.pool"
 
 	// workers is how many objects each controller writes at a time; a write is a round trip of a few milliseconds.
 	workers = 8
@@ -77,17 +72,8 @@ func Cached() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&v1beta2.NodePool{}: {Transform: cache.TransformStripManagedFields()}}
 }
 
-// AddTo registers the controllers with a manager, to run while the manager leads.
+// AddTo registers the controllers with a manager, to run while the manager leads. It needs the index of control.IndexNodes.
 func (c *Controller) AddTo(mgr manager.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, func(o client.Object) []string {
-		if node, ok := o.(*corev1.Node); ok && poolOf(node) != "" {
-			return []string{poolOf(node)}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("index Nodes by their pool: %w", err)
-	}
 	k := mgr.GetCache()
 	return errors.Join(
 		add(mgr, "nodepool-nodes", c.nodes,
@@ -102,13 +88,4 @@ func add(mgr manager.Manager, name string, r reconcile.Reconciler, watched ...so
 	return control.Controller{
 		Name: name, Reconciler: r, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: watched,
 	}.AddTo(mgr)
-}
-
-// membersOf returns a pool's Nodes from the cache. They must not be changed.
-func membersOf(ctx context.Context, c client.Reader, pool string) ([]corev1.Node, error) {
-	found := &corev1.NodeList{}
-	if err := c.List(ctx, found, client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the nodes of pool %s: %w", pool, err)
-	}
-	return found.Items, nil
 }

@@ -156,7 +156,7 @@ func changed(a, b *corev1.Node) bool {
 func (n *nodes) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	return control.On(func(was, is *v1beta2.NodePool) bool { return was.Generation != is.Generation || was.UID != is.UID },
 		func(ctx context.Context, pool *v1beta2.NodePool, q control.Queue) {
-			members, err := membersOf(ctx, n.cfg.Client, pool.Name)
+			members, err := control.NodesOf(ctx, n.cfg.Client, pool.Name)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Failed to list the nodes of a pool")
 				return

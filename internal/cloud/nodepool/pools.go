@@ -40,7 +40,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 		}
 		return reconcile.Result{}, fmt.Errorf("read NodePool %s: %w", r.Name, err)
 	}
-	members, err := membersOf(ctx, p.cfg.Client, r.Name)
+	members, err := control.NodesOf(ctx, p.cfg.Client, r.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/precedence"
 )
@@ -75,7 +76,7 @@ func (c *Controller) facts(ctx context.Context, s *v1alpha1.PoolSettings) (f fac
 			return f, false, err
 		}
 		f.clashes = append(f.clashes, clashes[s.Name]...)
-		nodes, err := c.nodesOf(ctx, pool.Name)
+		nodes, err := control.NodesOf(ctx, c.cfg.Client, pool.Name)
 		if err != nil {
 			return f, false, err
 		}

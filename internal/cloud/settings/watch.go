@@ -3,7 +3,6 @@ package settings
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -29,9 +28,6 @@ import (
 const (
 	// FieldOwner is the field manager of all writes.
 	FieldOwner = "coordinator-controller"
-
-	// index finds the Nodes of a pool in the cache.
-	index = "settings.pool"
 
 	// workers is how many pools are told at a time, each by a request or three.
 	workers = 8
@@ -93,17 +89,8 @@ func Cached() map[client.Object]cache.ByObject {
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func CachedAnnotations() []string { return []string{edge.AnnotationSettings} }
 
-// AddTo registers the controllers with a manager, to run while the manager leads.
+// AddTo registers the controllers with a manager, to run while the manager leads. It needs the index of control.IndexNodes.
 func (c *Controller) AddTo(mgr manager.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, func(o client.Object) []string {
-		if pool := o.GetLabels()[edge.LabelNodePool]; pool != "" {
-			return []string{pool}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("index Nodes by their pool: %w", err)
-	}
 	k := mgr.GetCache()
 	statuses := c.statusSources(k)
 	return errors.Join(
