@@ -411,8 +411,7 @@ func mapper() meta.RESTMapper {
 	add(meta.RESTScopeRoot, certificatesv1.SchemeGroupVersion, "CertificateSigningRequest")
 	add(meta.RESTScopeNamespace, discoveryv1.SchemeGroupVersion, "EndpointSlice")
 	add(meta.RESTScopeNamespace, coordinationv1.SchemeGroupVersion, "Lease")
-	add(meta.RESTScopeNamespace, appsv1.SchemeGroupVersion, "Deployment", "ReplicaSet", "StatefulSet",
-		"ControllerRevision")
+	add(meta.RESTScopeNamespace, appsv1.SchemeGroupVersion, "Deployment", "StatefulSet", "ControllerRevision")
 	add(meta.RESTScopeNamespace, rbacv1.SchemeGroupVersion, "Role", "RoleBinding")
 	add(meta.RESTScopeRoot, kindNodePool.GroupVersion(), kindNodePool.Kind)
 	add(meta.RESTScopeNamespace, kindYurtAppSet.GroupVersion(), kindYurtAppSet.Kind)

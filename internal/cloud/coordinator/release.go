@@ -87,7 +87,7 @@ func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, e
 		return "", fmt.Errorf("list Pods of pool %s: %w", pool, err)
 	}
 	for _, p := range pods.Items {
-		if setOf(&p) == "" { // not its own; it may never go
+		if !isMade(&p) { // not its own; it may never go
 			continue
 		}
 		if p.DeletionTimestamp.IsZero() || r.cfg.Clock.Since(p.DeletionTimestamp.Time) < lostPod {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +45,7 @@ const (
 	retryMax = 2 * time.Minute
 )
 
-// Cached says what the manager's cache must hold: the coordinators' own Pods and ReplicaSets, one Service and one ConfigMap. Of
+// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of
 // Nodes and Leases the cache needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
@@ -59,17 +58,12 @@ func Cached() map[client.Object]cache.ByObject {
 			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
 			Transform:  cache.TransformStripManagedFields(),
 		},
-		// Their metadata is all that is asked for. A Deployment's ReplicaSets bear the labels of its Pods.
-		&appsv1.ReplicaSet{}: {
-			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
-			Transform:  cache.TransformStripManagedFields(),
-		},
 		&corev1.Service{}:   one(edge.ServiceCoordinator),
 		&corev1.ConfigMap{}: one(authenticationConfig),
 	}
 }
 
-// ofCoordinators selects coordinators' Pods and ReplicaSets.
+// ofCoordinators selects coordinators' Pods.
 func ofCoordinators() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})
 }
@@ -165,7 +159,6 @@ func (r *Reconciler) kinds() []kind {
 		{&v1beta2.NodePool{}, control.On(poolChanged, named), poolChanged, poolChanged},
 		{&corev1.Node{}, control.On(nodeChanged, member), memberChanged, memberChanged},
 		{&corev1.Pod{}, control.On(nil, ofPool), nil, nil},
-		{replicaSet(), control.On(ownersChanged, ofPool), nil, nil},
 		{&coordinationv1.Lease{}, control.On(leaseChanged, r.enqueueReport), nil, nil},
 		{&v1beta1.YurtAppSet{}, handler.Funcs{}, appChanged, nil},
 		{&corev1.Service{}, control.On(serviceChanged, all), serviceChanged, nil},
@@ -243,10 +236,6 @@ func leaseChanged(was, is client.Object) bool {
 	return ok && ok2 && slices.ContainsFunc(edge.AnnotationsOfReports, func(key string) bool {
 		return before.Annotations[key] != after.Annotations[key]
 	})
-}
-
-func ownersChanged(was, is client.Object) bool {
-	return toJSON(was.GetOwnerReferences()) != toJSON(is.GetOwnerReferences()) || poolOf(was) != poolOf(is)
 }
 
 func serviceChanged(was, is client.Object) bool {
