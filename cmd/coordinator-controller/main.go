@@ -59,7 +59,8 @@ func main() {
 		"version of Kubernetes in that tag, unless a YurtCoordinator sets one; empty means the version of this program")
 	fs.StringToStringVar(&c.Coordinator.Digests, "coordinator-image-digests", nil,
 		"digests of --coordinator-image, as TAG=sha256:…; an image whose tag has none is pulled by its tag alone")
-	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
+	fs.StringVar((*string)(&c.Coordinator.PullPolicy), "coordinator-image-pull-policy", "IfNotPresent",
+		"Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
 		"Secrets in kube-system for pulling the image")
 	fs.StringVar(&c.Coordinator.Rollout.MaxUnavailable, "coordinator-max-unavailable", cloud.DefaultMaxUnavailable,
@@ -71,7 +72,7 @@ func main() {
 			"advance")
 	fs.StringVar(&c.Hub.Image, "hub-image", "",
 		"image of yurthub, without a tag, from which hubs are upgraded; the version is the tag; empty means no upgrades")
-	fs.StringVar(&c.Hub.PullPolicy, "hub-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
+	fs.StringVar((*string)(&c.Hub.PullPolicy), "hub-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Hub.PullSecrets, "hub-image-pull-secrets", nil,
 		"Secrets in kube-system for pulling the image of yurthub")
 	fs.StringVar(&c.Coordinator.Settings, "coordinator-settings", "",

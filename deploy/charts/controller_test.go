@@ -56,9 +56,9 @@ func workload(namespace, name, set string, edit func(*appsv1.Deployment)) *appsv
 // coordinatorsPod is what the controller really runs.
 func coordinatorsPod(t *testing.T, slot edge.Slot) corev1.PodSpec {
 	t.Helper()
-	app, err := cloudcoordinator.AppSet(cloudcoordinator.Config{
+	app, err := cloudcoordinator.AppSet(cloudcoordinator.Config{Program: cloudcoordinator.Program{
 		Image: "registry.example/yurt-coordinator", PullSecrets: []string{"registry"},
-	}, slot, cloudcoordinator.Asked{Version: "v1"})
+	}}, slot, cloudcoordinator.Asked{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}

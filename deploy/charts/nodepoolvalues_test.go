@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/edge"
 )
@@ -141,9 +143,9 @@ func TestNodePoolsWithinThePolicies(t *testing.T) {
 	}})
 	controller := cloudtest.As(cfg, "system:serviceaccount:kube-system:coordinator-controller", "system:masters")
 	cloudtest.Manager(t, controller, manager.Options{}, func(mgr manager.Manager) error {
-		return nodepool.New(nodepool.Config{
+		return errors.Join(control.IndexNodes(mgr), nodepool.New(nodepool.Config{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"),
-		}).AddTo(mgr)
+		}).AddTo(mgr))
 	})
 	cloudtest.Eventually(t, "the node has what its pool wants", func() error {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {

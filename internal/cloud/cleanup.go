@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,6 +21,7 @@ import (
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/settings"
 	"yurtcoordinator/internal/cloud/upgrades"
 	"yurtcoordinator/internal/edge"
@@ -64,13 +64,11 @@ func CleanUp(ctx context.Context, c Config) error {
 	if err := stopDeployment(ctx, direct); err != nil {
 		return err
 	}
-	left := everything
-	left.autonomy, left.autonomyOff = c.Autonomy, !c.Autonomy
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
 	cleaned := false
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // once this process leads
-		if err := newCleaner(direct, c.Ends.Clock, left).run(ctx); err != nil {
+		if err := newCleaner(direct, c.Ends.Clock, traces(c.Autonomy)).run(ctx); err != nil {
 			return err
 		}
 		cleaned = true
@@ -107,60 +105,69 @@ func stopDeployment(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// scope says whose traces are cleaned up.
-type scope struct {
-	heartbeats, autonomy, poolCuts, nodePools, coordinators, settings bool
-	// autonomyOff is for a cluster where another controller keeps Pods of autonomous nodes, and marks them in the same way. The
-	// marks stay, because without them Pods of a node that is cut off would be evicted.
-	autonomyOff bool
+// trace is what one controller leaves on objects that are not its own.
+type trace struct {
+	controller string
+	// release cleans up what is not on Nodes, and node what is on one Node, or on its Pods. node returns when to look again; zero
+	// means that nothing is left. Nil means that there is nothing to clean up.
+	release func(context.Context, client.Client) error
+	node    func(context.Context, client.WithWatch, ends.Clock, *corev1.Node) (time.Duration, error)
+	// condition is the one that it writes into Nodes, and roll its ConfigMap for policies.
+	condition corev1.NodeConditionType
+	roll      string
 }
 
-var everything = scope{heartbeats: true, autonomy: true, poolCuts: true, nodePools: true, coordinators: true, settings: true}
-
-// nodes reports whether Nodes have such traces.
-func (s scope) nodes() bool {
-	return s.nodePools || s.settings || s.coordinators || len(s.conditions()) > 0
-}
-
-// conditions are those that the controllers write into Nodes.
-func (s scope) conditions() []corev1.NodeConditionType {
-	var all []corev1.NodeConditionType
-	if s.heartbeats {
-		all = append(all, edge.ConditionCloudLinkDown)
+// traces are what all controllers leave, in the order in which a Node is cleaned up. Without marks, the marks on Pods of
+// autonomous nodes stay. That is for a cluster where another controller keeps such Pods, and marks them in the same way. If the
+// marks went, Pods of a node that is cut off would be evicted.
+func traces(marks bool) []trace {
+	all := []trace{
+		{controller: "poolsettings", release: releaseSettings, node: atOnce(settings.CleanUp)},
+		{controller: "nodepool", release: nodepool.Release, node: atOnce(nodepool.CleanUp)},
+		{
+			controller: "coordinator", release: coordinator.Release, node: atOnce(coordinator.CleanUp),
+			roll: edge.ConfigMapCoordinatedPools,
+		},
+		{
+			controller: "heartbeat", condition: edge.ConditionCloudLinkDown, roll: edge.ConfigMapShownNotReady,
+			node: func(ctx context.Context, c client.WithWatch, at ends.Clock, node *corev1.Node) (time.Duration, error) {
+				return 0, heartbeat.CleanUp(ctx, c, at, node)
+			},
+		},
+		{controller: "poolcut", condition: edge.ConditionEvictionsHeld},
+		{
+			controller: "autonomy", condition: edge.ConditionPodsKept, roll: edge.ConfigMapAutonomousPools,
+			node: autonomy.CleanUp,
+		},
 	}
-	if s.poolCuts {
-		all = append(all, edge.ConditionEvictionsHeld)
-	}
-	if s.autonomy || s.autonomyOff {
-		all = append(all, edge.ConditionPodsKept)
+	if !marks {
+		all[len(all)-1].node = nil
 	}
 	return all
 }
 
-// rolls are the ConfigMaps for policies.
-func (s scope) rolls() []string {
-	var all []string
-	if s.coordinators {
-		all = append(all, edge.ConfigMapCoordinatedPools)
+// atOnce is for a controller that need not look at a Node again.
+func atOnce(
+	cleanUp func(context.Context, client.Client, *corev1.Node) error,
+) func(context.Context, client.WithWatch, ends.Clock, *corev1.Node) (time.Duration, error) {
+	return func(ctx context.Context, c client.WithWatch, _ ends.Clock, node *corev1.Node) (time.Duration, error) {
+		return 0, cleanUp(ctx, c, node)
 	}
-	if s.heartbeats {
-		all = append(all, edge.ConfigMapShownNotReady)
-	}
-	if s.autonomy || s.autonomyOff {
-		all = append(all, edge.ConfigMapAutonomousPools)
-	}
-	return all
+}
+
+func releaseSettings(ctx context.Context, c client.Client) error {
+	return errors.Join(upgrades.Release(ctx, c), ignoreUnserved(settings.Release(ctx, c)))
 }
 
 // cleaner cleans up. Everything it does can be done twice.
 type cleaner struct {
 	client client.WithWatch
 	clock  ends.Clock
-	scope  scope
+	traces []trace
 }
 
-func newCleaner(c client.WithWatch, at ends.Clock, s scope) *cleaner {
-	return &cleaner{client: c, clock: at, scope: s}
+func newCleaner(c client.WithWatch, at ends.Clock, of []trace) *cleaner {
+	return &cleaner{client: c, clock: at, traces: of}
 }
 
 // run cleans up until nothing is left, or ctx ends. Its error says what is left, by the last pass that was not broken off.
@@ -188,24 +195,21 @@ func (c *cleaner) run(ctx context.Context) error {
 	}
 }
 
-// pass cleans up once. It returns when to look again; zero means that nothing is left.
+// pass cleans up once. It returns when to look again; zero means that nothing is left. The Nodes come last: without their traces,
+// hubs no longer say which settings they have.
 func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 	var failed []error
-	if c.scope.settings { // before the nodes, whose hubs then no longer say which of them they have
-		failed = append(failed, upgrades.Release(ctx, c.client), ignoreUnserved(settings.Release(ctx, c.client)))
+	for _, t := range c.traces {
+		if t.release != nil {
+			failed = append(failed, ignoreUnserved(t.release(ctx, c.client)))
+		}
+		if t.roll != "" {
+			roll := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: t.roll}}
+			failed = append(failed, objects.Remove(ctx, c.client, roll))
+		}
 	}
-	if c.scope.nodes() {
-		after, err = c.nodes(ctx)
-		failed = append(failed, err)
-	}
-	if c.scope.nodePools {
-		failed = append(failed, ignoreUnserved(nodepool.Release(ctx, c.client)))
-	}
-	if c.scope.coordinators {
-		failed = append(failed, ignoreUnserved(coordinator.Release(ctx, c.client)))
-	}
-	failed = append(failed, c.rolls(ctx))
-	return after, errors.Join(failed...)
+	after, err = c.nodes(ctx)
+	return after, errors.Join(append(failed, err)...)
 }
 
 // ignoreUnserved returns no error for a kind whose CRD is not there.
@@ -214,18 +218,6 @@ func ignoreUnserved(err error) error {
 		return nil
 	}
 	return err
-}
-
-// rolls deletes ConfigMaps for policies.
-func (c *cleaner) rolls(ctx context.Context) error {
-	var failed []error
-	for _, name := range c.scope.rolls() {
-		roll := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}}
-		if err := client.IgnoreNotFound(c.client.Delete(ctx, roll)); err != nil {
-			failed = append(failed, fmt.Errorf("delete ConfigMap %s: %w", name, err))
-		}
-	}
-	return errors.Join(failed...)
 }
 
 // nodes cleans up all Nodes. One failure does not stop the others.
@@ -258,34 +250,18 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 	if !node.DeletionTimestamp.IsZero() {
 		return 0, nil
 	}
-	if c.scope.nodePools {
-		if err := nodepool.CleanUp(ctx, c.client, node); err != nil {
-			return 0, err
+	fresh := false
+	for _, t := range c.traces {
+		if t.condition != "" && !fresh {
+			if err := c.client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil { // as it is now
+				return 0, fmt.Errorf("read it: %w", err)
+			}
+			fresh = true
 		}
-	}
-	if c.scope.settings {
-		if err := settings.CleanUp(ctx, c.client, node); err != nil {
-			return 0, err
+		if t.node == nil {
+			continue
 		}
-	}
-	if c.scope.coordinators {
-		if err := coordinator.CleanUp(ctx, c.client, node); err != nil {
-			return 0, err
-		}
-	}
-	if len(c.scope.conditions()) == 0 {
-		return 0, nil
-	}
-	if err := c.client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil { // as it is now
-		return 0, fmt.Errorf("read it: %w", err)
-	}
-	if c.scope.heartbeats {
-		if err := heartbeat.CleanUp(ctx, c.client, c.clock, node); err != nil {
-			return 0, err
-		}
-	}
-	if c.scope.autonomy {
-		if after, err := autonomy.CleanUp(ctx, c.client, c.clock, node); err != nil || after > 0 {
+		if after, err := t.node(ctx, c.client, c.clock, node); err != nil || after > 0 {
 			return after, err
 		}
 	}
@@ -295,8 +271,9 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 // conditions removes our conditions from a Node.
 func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	base := node.DeepCopy()
-	gone := c.scope.conditions()
-	isOurs := func(has corev1.NodeCondition) bool { return slices.Contains(gone, has.Type) }
+	isOurs := func(has corev1.NodeCondition) bool {
+		return slices.ContainsFunc(c.traces, func(t trace) bool { return t.condition == has.Type })
+	}
 	node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, isOurs)
 	if len(node.Status.Conditions) == len(base.Status.Conditions) {
 		return nil
@@ -308,42 +285,21 @@ func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// switchedOff removes what switched-off controllers have left behind, once this process leads. Otherwise their traces would
-// stay, and their finalizers would block deletions forever.
-type switchedOff struct {
-	name    string
-	cleaner *cleaner
-}
-
-// Start implements manager.Runnable. What fails is tried again until ctx ends.
-func (s *switchedOff) Start(ctx context.Context) error {
-	err := s.cleaner.run(ctx)
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("clean up after %s: %w", s.name, err)
-	}
-	return nil
-}
-
-// cleanUpOff registers the cleaning up after controllers that c switches off.
+// cleanUpOff registers the cleaning up after controllers that c switches off, once this process leads. Otherwise their traces
+// would stay, and their finalizers would block deletions forever. What fails is tried again until the process ends.
 func cleanUpOff(mgr manager.Manager, direct client.WithWatch, c Config) error {
-	off := scope{
-		heartbeats: !c.Heartbeats, poolCuts: !c.PoolCuts, autonomyOff: !c.Autonomy, nodePools: !c.NodePools,
-		coordinators: !c.Coordinators, settings: !c.PoolSettings,
+	on := map[string]bool{
+		"poolsettings": c.PoolSettings, "nodepool": c.NodePools, "coordinator": c.Coordinators, "heartbeat": c.Heartbeats,
+		"poolcut": c.PoolCuts, "autonomy": c.Autonomy,
 	}
-	var names []string
-	for _, controller := range []struct {
-		off  bool
-		name string
-	}{
-		{off.heartbeats, "heartbeat"}, {off.poolCuts, "poolcut"}, {off.autonomyOff, "autonomy"}, {off.nodePools, "nodepool"},
-		{off.coordinators, "coordinator"}, {off.settings, "poolsettings"},
-	} {
-		if controller.off {
-			names = append(names, controller.name)
-		}
-	}
-	if len(names) == 0 {
+	off := slices.DeleteFunc(traces(false), func(t trace) bool { return on[t.controller] })
+	if len(off) == 0 {
 		return nil
 	}
-	return mgr.Add(&switchedOff{name: strings.Join(names, ", "), cleaner: newCleaner(direct, c.Ends.Clock, off)})
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		if err := newCleaner(direct, c.Ends.Clock, off).run(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("clean up after controllers that are off: %w", err)
+		}
+		return nil
+	}))
 }

@@ -296,6 +296,10 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
+func tracesOf(controllers ...string) []trace {
+	return slices.DeleteFunc(traces(true), func(t trace) bool { return !slices.Contains(controllers, t.controller) })
+}
+
 // TestCleanUpOfAKeptPod: kube-controller-manager must have seen its toleration endless before it gets its own number back.
 // Until then the Node's condition stays, by which the Pod is found.
 func TestCleanUpOfAKeptPod(t *testing.T) {
@@ -310,7 +314,7 @@ func TestCleanUpOfAKeptPod(t *testing.T) {
 	u.must(u.c.Patch(t.Context(), pod, base))
 	now := time.Now()
 	c := newCleaner(u.c, ends.Clock{OfDay: func() time.Time { return now }},
-		scope{heartbeats: true, autonomy: true, poolCuts: true, settings: true})
+		tracesOf("heartbeat", "autonomy", "poolcut", "poolsettings"))
 	after, err := c.pass(quiet(t))
 	u.get(n)
 	if err != nil || after != autonomy.HoldFor || !slices.ContainsFunc(n.Status.Conditions,
@@ -333,7 +337,7 @@ func TestAnotherControllerTakesAutonomyOver(t *testing.T) {
 	u := newUninstalling(t)
 	n := u.node("n1")
 	before := u.pod("n1")
-	c := newCleaner(u.c, ends.Clock{}, scope{autonomyOff: true})
+	c := newCleaner(u.c, ends.Clock{}, slices.DeleteFunc(traces(false), func(t trace) bool { return t.controller != "autonomy" }))
 	if after, err := c.pass(quiet(t)); after != 0 || err != nil {
 		t.Fatalf("%v, %v", after, err)
 	}
@@ -419,7 +423,7 @@ func TestCleanUpSaysWhatIsLeft(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	})
-	err := newCleaner(breaks, ends.Clock{}, scope{heartbeats: true, nodePools: true}).run(ctx)
+	err := newCleaner(breaks, ends.Clock{}, tracesOf("heartbeat", "nodepool")).run(ctx)
 	if err == nil || !strings.Contains(err.Error(), "node n1") {
 		t.Errorf("%v, want one that names the node", err)
 	}

@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -134,7 +133,7 @@ type Config struct {
 	ConstrainedImpersonation bool
 
 	// Hub says where the images of hubs are, for upgrades of them: without one there are none.
-	Hub Hub
+	Hub upgrades.Program
 
 	// Coordinator describes what the coordinators run. Its Image is required if Coordinators is set.
 	Coordinator Coordinator
@@ -162,41 +161,11 @@ const (
 	ApproverAlone ApproverPlace = "alone"
 )
 
-// Hub says where the images of hubs are.
-type Hub struct {
-	// Image is the image's repository without a tag, which is the version.
-	Image string
-	// PullPolicy is the image's. PullSecrets are in kube-system.
-	PullPolicy  string
-	PullSecrets []string
-}
-
 // Coordinator describes what the coordinators run.
 type Coordinator struct {
-	// Image is the image's repository without a tag. The tag consists of Release and Kubernetes; settings or a YurtCoordinator
-	// can name others. Empty means this program's own. Digests are the images' digests by tag.
-	Image, Release, Kubernetes string
-	Digests                    map[string]string
-	// PullPolicy is the image's. PullSecrets are in kube-system.
-	PullPolicy  string
-	PullSecrets []string
+	coordinator.Program
 	// Settings are, in JSON, spec.coordinator of a PoolSettings that every other one beats; empty means none.
 	Settings string
-	// Rollout says how a change of what they run reaches them.
-	Rollout Rollout
-	// Lives are the lives of the certificates.
-	Lives certs.Lives
-}
-
-// Rollout says how a change of what coordinators run reaches them.
-type Rollout struct {
-	// MaxUnavailable is how many coordinators may be under way at a time: a number, or a share such as 10%. Empty means
-	// DefaultMaxUnavailable.
-	MaxUnavailable string
-	// Settle is how long a changed coordinator must have served without a break before the next one is changed.
-	Settle time.Duration
-	// PullTimeout is how long a node has to pull the new image before the change; zero means that nothing is pulled before.
-	PullTimeout time.Duration
 }
 
 // The defaults of a Rollout.
@@ -207,22 +176,6 @@ const (
 	// DefaultPullTimeout is for 30 MB on a line of 256 kbit/s.
 	DefaultPullTimeout = 20 * time.Minute
 )
-
-// of returns a Rollout as the coordinators' controller has it.
-func (r Rollout) of() (coordinator.Rollout, error) {
-	is := coordinator.Rollout{
-		MaxUnavailable: intstr.Parse(cmp.Or(r.MaxUnavailable, DefaultMaxUnavailable)),
-		Settle:         r.Settle, PullTimeout: r.PullTimeout,
-	}
-	err := coordinator.CheckRollout(is)
-	if is.MaxUnavailable == (intstr.IntOrString{}) {
-		err = errors.New("at least one must be under way at a time")
-	}
-	if err != nil {
-		return is, fmt.Errorf("--coordinator-max-unavailable, --coordinator-settle, --coordinator-pull-timeout: %w", err)
-	}
-	return is, nil
-}
 
 // Run runs the controllers until ctx ends, and then returns nil. It fails if the Config can't work, or if an address is taken.
 // It also fails if it can't reach the API server in the first two minutes, and if it loses the leader election. Only after a
@@ -259,11 +212,12 @@ func Run(ctx context.Context, c Config) error {
 	if c.Coordinators && cmp.Or(c.Coordinator.Kubernetes, version.Get().Kubernetes) == "" {
 		return errors.New("this program does not know which Kubernetes it is made from: give --coordinator-version")
 	}
-	if _, err := coordinatorSettings(c.Coordinator.Settings); err != nil {
+	base, err := coordinatorSettings(c.Coordinator.Settings)
+	if err != nil {
 		return err
 	}
-	if _, err := c.Coordinator.Rollout.of(); err != nil {
-		return err
+	if err := coordinator.CheckRollout(c.Coordinator.Rollout); err != nil {
+		return fmt.Errorf("--coordinator-max-unavailable, --coordinator-settle, --coordinator-pull-timeout: %w", err)
 	}
 	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager
 	connection, err := c.connect()
@@ -317,7 +271,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := cleanUpOff(mgr, pods, c); err != nil {
 		return err
 	}
-	own, err := addOwnKinds(mgr, c, heartbeats, cuts)
+	own, err := addOwnKinds(mgr, c, base, heartbeats, cuts)
 	if err != nil {
 		return err
 	}
@@ -457,8 +411,7 @@ func mapper() meta.RESTMapper {
 	add(meta.RESTScopeRoot, certificatesv1.SchemeGroupVersion, "CertificateSigningRequest")
 	add(meta.RESTScopeNamespace, discoveryv1.SchemeGroupVersion, "EndpointSlice")
 	add(meta.RESTScopeNamespace, coordinationv1.SchemeGroupVersion, "Lease")
-	add(meta.RESTScopeNamespace, appsv1.SchemeGroupVersion, "Deployment", "ReplicaSet", "StatefulSet",
-		"ControllerRevision")
+	add(meta.RESTScopeNamespace, appsv1.SchemeGroupVersion, "Deployment", "StatefulSet", "ControllerRevision")
 	add(meta.RESTScopeNamespace, rbacv1.SchemeGroupVersion, "Role", "RoleBinding")
 	add(meta.RESTScopeRoot, kindNodePool.GroupVersion(), kindNodePool.Kind)
 	add(meta.RESTScopeNamespace, kindYurtAppSet.GroupVersion(), kindYurtAppSet.Kind)

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -371,6 +372,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	unreached := Kubeconfig(kubeconfigFor(t, "http://127.0.0.1:1"))
+	paced := func(r coordinator.Rollout) (c Config) {
+		c.Coordinator.Rollout = r
+		return c
+	}
 	for _, tt := range []struct {
 		name string
 		c    Config
@@ -386,9 +391,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			Config{Connect: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
 			"address already in use"},
 		{"too long a hold", Config{Connect: unreached, HoldEvictions: 169 * time.Hour}, "up to 168h0m0s"},
-		{"no coordinator at a time", Config{Coordinator: Coordinator{Rollout: Rollout{MaxUnavailable: "0"}}}, "at least one"},
-		{"a share of none", Config{Coordinator: Coordinator{Rollout: Rollout{MaxUnavailable: "0%"}}}, "up to 100%"},
-		{"a time that is less than none", Config{Coordinator: Coordinator{Rollout: Rollout{Settle: -1}}}, "use 0 or more"},
+		{"no coordinator at a time", paced(coordinator.Rollout{MaxUnavailable: "0"}), "give a number from 1"},
+		{"a share of none", paced(coordinator.Rollout{MaxUnavailable: "0%"}), "up to 100%"},
+		{"a time that is less than none", paced(coordinator.Rollout{Settle: -1}), "use 0 or more"},
 		{"a hold of less than nothing", Config{Connect: unreached, HoldEvictions: -1}, "use 0 for not at all"},
 		{"too little patience", Config{Connect: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
 	} {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -20,6 +20,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
@@ -38,10 +39,13 @@ var (
 
 // addOwnKinds registers the controllers of our own kinds, to begin when their CRDs exist, and returns their metrics.
 func addOwnKinds(
-	mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
+	mgr manager.Manager, c Config, base v1alpha1.CoordinatorSettings, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
 ) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
+		return nil, err
+	}
+	if err := control.IndexNodes(mgr); err != nil {
 		return nil, err
 	}
 	waiting := newWaiting()
@@ -59,21 +63,10 @@ func addOwnKinds(
 	apps := appset.New(appset.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
 	})
-	base, err := coordinatorSettings(c.Coordinator.Settings)
-	if err != nil {
-		return nil, err
-	}
-	rollout, err := c.Coordinator.Rollout.of()
-	if err != nil {
-		return nil, err
-	}
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
-		Image: c.Coordinator.Image, Release: c.Coordinator.Release, Kubernetes: c.Coordinator.Kubernetes,
-		Digests: c.Coordinator.Digests, Lives: c.Coordinator.Lives,
-		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
-		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
-		Settings: base, PoolSettings: c.PoolSettings, Rollout: rollout,
+		Program: c.Coordinator.Program, KubeletAuthority: kubeletAuthority(mgr.GetConfig()),
+		ConstrainedImpersonation: c.ConstrainedImpersonation, Settings: base, PoolSettings: c.PoolSettings,
 	})
 	hubs := settings.New(settings.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
@@ -81,7 +74,7 @@ func addOwnKinds(
 	})
 	programs := upgrades.New(upgrades.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
-		Image: c.Hub.Image, PullPolicy: corev1.PullPolicy(c.Hub.PullPolicy), PullSecrets: c.Hub.PullSecrets,
+		Program: c.Hub,
 	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
@@ -94,12 +87,8 @@ func addOwnKinds(
 		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator,
 			kindNodePool, kindPoolSettings)...),
 		begin(c.PoolSettings, "hubupgrades", programs.AddTo, kindNodePool, kindPoolSettings))
-	if c.Coordinators {
-		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
-	}
-	return []prometheus.Collector{
-		pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), programs.Metrics(), waiting,
-	}, err
+	own := []prometheus.Collector{pools.Metrics(), coordinators.Metrics(), hubs.Metrics(), waiting}
+	return slices.Concat(own, apps.Metrics(), programs.Metrics()), err
 }
 
 // when adds a kind to others if a controller needs it.

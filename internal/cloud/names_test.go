@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"yurtcoordinator/internal/cloud/coordinator"
 )
 
 // TestMetricsAreDocumented: docs/metrics.md lists what the program registers, and nothing else. Alerts and dashboards are held
@@ -33,7 +35,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	defer stop()
 	c := Config{
 		Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true, NodePools: true, AppSets: true, Coordinators: true,
-		PoolSettings: true, Coordinator: Coordinator{Image: "i", Release: "v0.2.0", Kubernetes: "v1.36.3"},
+		PoolSettings:  true,
+		Coordinator:   Coordinator{Program: coordinator.Program{Image: "i", Release: "v0.2.0", Kubernetes: "v1.36.3"}},
 		Connect:       Kubeconfig(kubeconfigFor(t, server.URL)),
 		HealthAddress: freeAddress(t), MetricsAddress: freeAddress(t),
 	}

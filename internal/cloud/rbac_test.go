@@ -312,9 +312,7 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"create", "apps", "deployments", "kube-system", "", true},
 		{"patch", "apps", "deployments", "kube-system", "d", true}, // of its names, as a policy says
 		{"create", "apps", "controllerrevisions", "kube-system", "", true},
-		{"list", "apps", "replicasets", "kube-system", "", true},
-		{"watch", "apps", "replicasets", "kube-system", "", true},
-		{"list", "apps", "replicasets", "", "", false},
+		{"list", "apps", "replicasets", "kube-system", "", false},
 		{"delete", coordination, "leases", "kube-node-lease", "yurt-coordinator-p1", true},
 		{"list", coordination, "leases", "kube-node-lease", "", true},
 		{"watch", coordination, "leases", "kube-node-lease", "", true},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -25,7 +26,7 @@ type whenServed struct {
 	kinds     []schema.GroupVersionKind
 	discovery discovery.ServerResourcesInterface
 	add       func() error
-	waiting   *waiting
+	waiting   *prometheus.GaugeVec
 }
 
 // Start implements manager.Runnable: it ends when the controller is added.
@@ -34,7 +35,7 @@ func (w *whenServed) Start(ctx context.Context) error {
 	said := ""
 	for pause := askMin; ; pause = min(2*pause, askMax) {
 		missing, err := w.missing()
-		w.waiting.set(w.name, missing)
+		w.report(missing)
 		if len(missing) == 0 {
 			log.Info("Starting a controller")
 			return w.add()
@@ -56,6 +57,28 @@ func (w *whenServed) Start(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// newWaiting returns the metric of controllers that wait: a controller that waits does nothing, and so reports nothing itself.
+func newWaiting() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "coordinator_controller_waiting", Help: "1 for each controller that waits until the API server serves a kind",
+	}, []string{"controller", "kind"})
+}
+
+// report says in the metric which kinds the controller waits for; none means that it runs.
+func (w *whenServed) report(missing []string) {
+	for _, kind := range w.kinds {
+		if text := kindText(kind); slices.Contains(missing, text) {
+			w.waiting.WithLabelValues(w.name, text).Set(1)
+		} else {
+			w.waiting.DeleteLabelValues(w.name, text)
+		}
+	}
+}
+
+func kindText(kind schema.GroupVersionKind) string {
+	return kind.GroupVersion().String() + " " + kind.Kind
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false: each controller that is added waits for the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,47 +110,4 @@ func TestWhenServed(t *testing.T) {
 	if missing, err = (&whenServed{kinds: wanted, discovery: half}).missing(); len(missing) != 2 || err == nil {
 		t.Errorf("missing %q, %v", missing, err)
 	}
-}
-
-// TestWhoWaitsIsSaid on objects whose own kind is served, again while it lasts, and not after.
-func TestWhoWaitsIsSaid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWaiting()
-		var mu sync.Mutex
-		var said []string
-		of := schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Own"}
-		s := w.saying("c", of, func(_ context.Context, missing []string) error {
-			mu.Lock()
-			defer mu.Unlock()
-			said = append(said, strings.Join(missing, "+"))
-			return errors.New("it is tried again")
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- s.Start(ctx) }()
-		expect := func(want ...string) {
-			t.Helper()
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if !slices.Equal(said, want) {
-				t.Errorf("said %q, want %q", said, want)
-			}
-			said = nil
-		}
-		expect()
-		w.set("c", []string{"g/v1 Own", "g/v1 Other"})
-		w.set("other", []string{"g/v1 Other"})
-		expect()
-		w.set("c", []string{"g/v1 Other"})
-		expect("g/v1 Other")
-		time.Sleep(sayAgain)
-		expect("g/v1 Other")
-		w.set("c", nil)
-		time.Sleep(3 * sayAgain)
-		expect()
-		if cancel(); <-ended != nil {
-			t.Error("it fails when it is asked to stop")
-		}
-	})
 }

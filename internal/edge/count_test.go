@@ -9,3 +9,12 @@ func TestCount(t *testing.T) {
 		}
 	}
 }
+
+func TestSome(t *testing.T) {
+	if got := Some([]string{"a", "b"}); got != "a, b" {
+		t.Error(got)
+	}
+	if got := Some([]string{"a", "b", "c", "d", "e", "f", "g"}); got != "a, b, c, d, e and 2 more" {
+		t.Error(got)
+	}
+}

@@ -3,7 +3,6 @@ package plugin
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -28,10 +27,10 @@ func problemsOf(p *Pool) (all []string) {
 		all = append(all, fmt.Sprintf("%d of %s not Ready", n, edge.Count(p.Nodes, "node is", "nodes are")))
 	}
 	if len(p.Delegated) > 0 {
-		all = append(all, "the link to the cloud is down on "+someOf(p.Delegated))
+		all = append(all, "the link to the cloud is down on "+edge.Some(p.Delegated))
 	}
 	if len(p.Outside) > 0 {
-		all = append(all, "these nodes do not reach the coordinator: "+someOf(p.Outside))
+		all = append(all, "these nodes do not reach the coordinator: "+edge.Some(p.Outside))
 	}
 	if p.Coordinator != CoordinatorReady {
 		return all
@@ -81,15 +80,6 @@ func says(c *v1alpha1.YurtCoordinatorCondition) string {
 		return "its YurtCoordinator does not say why"
 	}
 	return cmp.Or(c.Message, c.Reason, string(c.Type))
-}
-
-// someOf names at most five.
-func someOf(all []string) string {
-	const few = 5
-	if len(all) <= few {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
 }
 
 // summary counts pools.

@@ -219,7 +219,7 @@ type YurtAppSetStatus struct {
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// collisionCount distinguishes the names of revisions that have the same hash.
+	// collisionCount is OpenYurt's, and is left as it is.
 	// +optional
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
 	// currentRevision is the name of the ControllerRevision that has the present spec.

@@ -56,8 +56,8 @@ func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
 	return r.Spec.SignerName == edge.SignerHubs
 }
 
-// nodeOf returns the node that made a request; empty means none.
-func nodeOf(r *certificatesv1.CertificateSigningRequest) edge.NodeName {
+// NodeOf returns the node that made a request; empty means none.
+func NodeOf(r *certificatesv1.CertificateSigningRequest) edge.NodeName {
 	name, ok := strings.CutPrefix(r.Spec.Username, edge.NodeName("").User())
 	if !ok || !slices.Contains(r.Spec.Groups, edge.GroupNodes) {
 		return ""
@@ -134,27 +134,21 @@ var errNothingAllowed = errors.New("no addresses of kubelets are allowed: " +
 
 // Judge returns nil as why if a node's request may be approved, else the reason why not; or an error if that cannot be found out.
 func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, s Situation) (why, err error) {
-	asked, why := content(r, node)
+	asked, addresses, why := Asked(r, node)
 	if why != nil {
 		return why, nil
 	}
 	if !isHubs(r) && !s.Allowed.Any() {
 		return errNothingAllowed, nil
 	}
-	if why := names(asked, node, isHubs(r), s); why != nil {
+	if why := names(asked, node, s); why != nil {
 		return why, nil
 	}
 	if isHubs(r) && node.Labels[edge.LabelNodePool] == "" {
 		return errors.New("its node is in no pool, so no authority signs for it"), nil
 	}
-	own := addressesOf(node)
-	for _, raw := range asked.IPAddresses {
-		ip, _ := netip.AddrFromSlice(raw)
-		ip = ip.Unmap()
-		switch {
-		case !slices.Contains(own, ip):
-			return fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name), nil
-		case !isHubs(r) && !s.Allowed.address(ip):
+	for _, ip := range addresses {
+		if !isHubs(r) && !s.Allowed.address(ip) {
 			return fmt.Errorf("%s is not within controller.kubeletServing.cidrs (--kubelet-serving-cidrs)", ip), nil
 		}
 		if whose := s.Reserved.address(ip); whose != "" {
@@ -171,36 +165,47 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, s Sit
 	return nil, nil
 }
 
-// content returns what a request asks for, or why that is not what a node may ask for.
-func content(r *certificatesv1.CertificateSigningRequest, node *corev1.Node) (*x509.CertificateRequest, error) {
-	if nodeOf(r) != edge.NodeName(node.Name) || node.Name == "" {
-		return nil, fmt.Errorf("%q made it, not node %s", r.Spec.Username, node.Name)
+// Asked returns what a node's request asks for, and the addresses in it. why says why the node may not ask for that: a node asks
+// for itself, to serve at IP addresses of its Node. A kubelet may also ask for names, which Judge judges.
+func Asked(
+	r *certificatesv1.CertificateSigningRequest, node *corev1.Node,
+) (asked *x509.CertificateRequest, addresses []netip.Addr, why error) {
+	if NodeOf(r) != edge.NodeName(node.Name) || node.Name == "" {
+		return nil, nil, fmt.Errorf("%q made it, not node %s", r.Spec.Username, node.Name)
 	}
 	asked, err := certs.ParseRequest(r.Spec.Request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if asked.Subject.CommonName != r.Spec.Username || !slices.Equal(asked.Subject.Organization, []string{edge.GroupNodes}) {
-		return nil, fmt.Errorf("it is for %q, not for the node that made it", asked.Subject)
+		return nil, nil, fmt.Errorf("it is for %.300q, not for the node that made it", asked.Subject)
 	}
 	for _, u := range r.Spec.Usages {
 		if !slices.Contains([]certificatesv1.KeyUsage{
 			certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth,
 		}, u) {
-			return nil, fmt.Errorf("it is for the use %q", u)
+			return nil, nil, fmt.Errorf("it is for the use %q", u)
 		}
 	}
 	if len(asked.IPAddresses) > maxAddresses {
-		return nil, fmt.Errorf("it is for %d addresses, more than %d", len(asked.IPAddresses), maxAddresses)
+		return nil, nil, fmt.Errorf("it is for %d addresses, more than %d", len(asked.IPAddresses), maxAddresses)
 	}
-	return asked, nil
+	if len(asked.EmailAddresses)+len(asked.URIs) > 0 || len(asked.IPAddresses) == 0 || isHubs(r) && len(asked.DNSNames) > 0 {
+		return nil, nil, errors.New("it must be for IP addresses, and nothing else")
+	}
+	own := addressesOf(node)
+	for _, raw := range asked.IPAddresses {
+		ip, _ := netip.AddrFromSlice(raw)
+		if ip = ip.Unmap(); !slices.Contains(own, ip) {
+			return nil, nil, fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name)
+		}
+		addresses = append(addresses, ip)
+	}
+	return asked, addresses, nil
 }
 
-// names fails unless a request is for IP addresses only. A kubelet may also ask for its node's name.
-func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool, s Situation) error {
-	if len(asked.EmailAddresses)+len(asked.URIs) > 0 || len(asked.IPAddresses) == 0 || hubs && len(asked.DNSNames) > 0 {
-		return errors.New("it must be for IP addresses, and nothing else")
-	}
+// names fails if a kubelet asks for a name that is not its node's, or that it may not have.
+func names(asked *x509.CertificateRequest, node *corev1.Node, s Situation) error {
 	for _, name := range asked.DNSNames {
 		if name != node.Name {
 			return fmt.Errorf("%q is not the node's own name", name)

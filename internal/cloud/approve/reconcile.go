@@ -268,7 +268,7 @@ func (a *Approver) newer(ctx context.Context, asked *certificatesv1.CertificateS
 
 // judge returns the reason against a request, or an error if it can't find out.
 func (a *Approver) judge(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) (why, err error) {
-	name := nodeOf(asked)
+	name := NodeOf(asked)
 	if name == "" && !isHubs(asked) {
 		return errNotOurs, nil
 	}

@@ -14,12 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -52,14 +50,12 @@ const (
 	// is needed because what the person changes may be in an object that is not watched.
 	mendAfter = time.Minute
 
-	// conflictDelay is the same as in package nodepool.
-	conflictDelay = 100 * time.Millisecond
-
 	// ownerIndex finds in the cache the workloads that something controls, by its UID.
 	ownerIndex = "appset.controller"
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// kindSet is the kind of the objects that Events are about.
+var kindSet = v1beta1.GroupVersion.WithKind("YurtAppSet")
 
 // Config is what a Controller needs. All fields are required.
 type Config struct {
@@ -76,7 +72,7 @@ type Config struct {
 // Controller is the controller.
 type Controller struct {
 	cfg     Config
-	metrics *metrics
+	metrics metrics
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*memory // by YurtAppSet
@@ -92,7 +88,9 @@ func New(c Config) *Controller {
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.outdated, c.metrics.stopped}
+}
 
 // Cached says what the manager's cache must hold: YurtAppSets, our ControllerRevisions, and the Deployments and StatefulSets of
 // pools, including OpenYurt's. Of Deployments and StatefulSets it keeps only the fields that are read.
@@ -163,59 +161,34 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 
 // setHandler enqueues a YurtAppSet when its spec changes, but not when its status does: we write that ourselves.
 func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
-	type set = *v1beta1.YurtAppSet
-	return handler.TypedFuncs[set, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[set], q queue) { q.Add(requestFor(e.Object)) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[set], q queue) {
-			if e.ObjectOld.Generation != e.ObjectNew.Generation || e.ObjectOld.UID != e.ObjectNew.UID {
-				q.Add(requestFor(e.ObjectNew))
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[set], q queue) { q.Add(requestFor(e.Object)) },
-	}
+	return control.On(func(was, is *v1beta1.YurtAppSet) bool { return was.Generation != is.Generation || was.UID != is.UID },
+		func(_ context.Context, set *v1beta1.YurtAppSet, q control.Queue) { q.Add(requestFor(set)) })
 }
 
 // poolHandler enqueues all YurtAppSets when a pool comes, goes or changes its labels.
 func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
-	type pool = *v1beta2.NodePool
-	enqueue := func(ctx context.Context, q queue) {
-		all := &v1beta1.YurtAppSetList{}
-		if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to list the YurtAppSets for a pool")
-			return
-		}
-		for i := range all.Items {
-			q.AddAfter(requestFor(&all.Items[i]), settle)
-		}
-	}
-	return handler.TypedFuncs[pool, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[pool], q queue) { enqueue(ctx, q) },
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[pool], q queue) {
-			if !labels.Equals(e.ObjectOld.Labels, e.ObjectNew.Labels) {
-				enqueue(ctx, q)
+	return control.On(func(was, is *v1beta2.NodePool) bool { return !labels.Equals(was.Labels, is.Labels) },
+		func(ctx context.Context, _ *v1beta2.NodePool, q control.Queue) {
+			all := &v1beta1.YurtAppSetList{}
+			if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to list the YurtAppSets for a pool")
+				return
 			}
-		},
-		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[pool], q queue) { enqueue(ctx, q) },
-	}
+			for i := range all.Items {
+				q.AddAfter(requestFor(&all.Items[i]), settle)
+			}
+		})
 }
 
-// ownerHandler enqueues the YurtAppSet that owns an object, after a delay in which more of its objects may change.
+// ownerHandler enqueues the YurtAppSet that owns an object or owned it, after a delay in which more of its objects may change.
 func ownerHandler[T client.Object]() handler.TypedFuncs[T, reconcile.Request] {
-	enqueue := func(o T, q queue) {
+	return control.On(nil, func(_ context.Context, o T, q control.Queue) {
 		owner := metav1.GetControllerOf(o)
 		if owner == nil || owner.Kind != "YurtAppSet" || owner.APIVersion != v1beta1.GroupVersion.String() {
 			return
 		}
 		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, settle)
-	}
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
-			enqueue(e.ObjectOld, q) // somebody may have removed the owner
-			enqueue(e.ObjectNew, q)
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(e.Object, q) },
-	}
+	})
 }
 
 func requestFor(o client.Object) reconcile.Request {

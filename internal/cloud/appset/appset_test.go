@@ -285,14 +285,21 @@ func TestARevisionsNameThatIsTaken(t *testing.T) {
 	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(set), set))
 	data, err := content(set)
 	w.must(err)
-	taken := revision(revisionName("web", data, 0), `{"other":1}`, 1)
+	taken := revision(revisionName(set, data), `{"other":1}`, 1)
 	taken.Namespace = "collision"
 	w.must(w.Create(t.Context(), taken))
 	w.start()
-	s := w.says(set, dispatched, updated, deleted, isReady)
-	if s.CurrentRevision == taken.Name || s.CollisionCount == nil || *s.CollisionCount != 1 {
-		t.Errorf("%+v", s)
+	if s := w.says(set, dispatched, updated, deleted, isReady); s.CurrentRevision != "" {
+		t.Errorf("another's revision is taken for the set's own: %s", s.CurrentRevision)
 	}
+	w.must(w.Delete(t.Context(), taken))
+	cloudtest.Eventually(t, "the name is free", func() error {
+		w.must(w.Get(t.Context(), client.ObjectKeyFromObject(set), set))
+		if set.Status.CurrentRevision != taken.Name {
+			return fmt.Errorf("its revision is %q", set.Status.CurrentRevision)
+		}
+		return nil
+	})
 }
 
 func TestOneSetsWorkloadsAreNotAnothers(t *testing.T) {

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,10 +21,8 @@ const (
 	// limitDefault is how many old revisions are kept if the API server has set no default.
 	limitDefault = 10
 
-	// collisionsMax bounds how many other names one reconcile tries.
-	collisionsMax = 5
-
-	revisionHash = 10
+	// revisionHash is how many digits of a hash are in the name of a revision.
+	revisionHash = 16
 )
 
 // content returns what a revision stores: a merge patch that restores the template.
@@ -39,13 +35,10 @@ func content(set *v1beta1.YurtAppSet) ([]byte, error) {
 	return json.Marshal(m{"spec": m{"workload": m{"workloadTemplate": json.RawMessage(encoded)}}})
 }
 
-// revisionName returns the name of a revision. collisions separates names with equal hashes.
-func revisionName(set string, content []byte, collisions int32) string {
-	hashed := content
-	if collisions > 0 {
-		hashed = append(slices.Clone(content), strconv.Itoa(int(collisions))...)
-	}
-	return fit(set, nameMax) + "-" + digest(hashed, revisionHash)
+// revisionName returns the name of a revision, which no revision of another YurtAppSet has, nor one of its predecessor of the
+// same name.
+func revisionName(set *v1beta1.YurtAppSet, content []byte) string {
+	return fit(set.Name, nameMax) + "-" + digest(append([]byte(set.UID), content...), revisionHash)
 }
 
 // HistoryPlan is what to do to the history.
@@ -83,16 +76,16 @@ func PlanHistory(revisions []*appsv1.ControllerRevision, content []byte, limit i
 	return p
 }
 
-// record updates the history. It returns the current revision's name and the count of collisions.
-func (c *Controller) record(ctx context.Context, set *v1beta1.YurtAppSet) (name string, collisions *int32, err error) {
+// record updates the history, and returns the current revision's name.
+func (c *Controller) record(ctx context.Context, set *v1beta1.YurtAppSet) (name string, err error) {
 	data, err := content(set)
 	if err != nil {
-		return "", set.Status.CollisionCount, err
+		return "", err
 	}
 	found := &appsv1.ControllerRevisionList{}
 	if err := c.cfg.Client.List(ctx, found, client.InNamespace(set.Namespace),
 		client.MatchingLabels{LabelYurtAppSet: labelValue(set.Name)}); err != nil {
-		return "", set.Status.CollisionCount, fmt.Errorf("list the revisions of YurtAppSet %s: %w", set.Name, err)
+		return "", fmt.Errorf("list the revisions of YurtAppSet %s: %w", set.Name, err)
 	}
 	var owned []*appsv1.ControllerRevision
 	for i := range found.Items {
@@ -101,21 +94,20 @@ func (c *Controller) record(ctx context.Context, set *v1beta1.YurtAppSet) (name 
 		}
 	}
 	plan := PlanHistory(owned, data, ptr.Deref(set.Spec.RevisionHistoryLimit, limitDefault))
-	collisions = set.Status.CollisionCount
 	if plan.Current == nil {
-		name, collisions, err = c.makeRevision(ctx, set, data, plan.Number)
+		name, err = c.makeRevision(ctx, set, data, plan.Number)
 	} else {
 		name, err = plan.Current.Name, c.renumber(ctx, plan.Current, plan.Number)
 	}
 	if err != nil {
-		return name, collisions, err
+		return name, err
 	}
 	for _, r := range plan.Prune {
 		if err := c.cfg.Client.Delete(ctx, r, client.Preconditions{UID: &r.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return name, collisions, fmt.Errorf("delete the old revision %s: %w", r.Name, err)
+			return name, fmt.Errorf("delete the old revision %s: %w", r.Name, err)
 		}
 	}
-	return name, collisions, nil
+	return name, nil
 }
 
 func (c *Controller) renumber(ctx context.Context, r *appsv1.ControllerRevision, number int64) error {
@@ -131,43 +123,26 @@ func (c *Controller) renumber(ctx context.Context, r *appsv1.ControllerRevision,
 	return nil
 }
 
-// makeRevision creates a revision. If the name is taken, it may be by the same revision, not yet in the cache.
-func (c *Controller) makeRevision(ctx context.Context, set *v1beta1.YurtAppSet, data []byte, number int64,
-) (name string, collisions *int32, err error) {
-	count := ptr.Deref(set.Status.CollisionCount, 0)
-	for range collisionsMax {
-		r := &appsv1.ControllerRevision{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: set.Namespace, Name: revisionName(set.Name, data, count),
-				Labels: map[string]string{LabelYurtAppSet: labelValue(set.Name), LabelOpenYurt: labelValue(set.Name)},
-				OwnerReferences: []metav1.OwnerReference{
-					*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("YurtAppSet")),
-				},
+// makeRevision creates a revision. If the name is taken, it is by the same revision, not yet in the cache.
+func (c *Controller) makeRevision(ctx context.Context, set *v1beta1.YurtAppSet, data []byte, number int64) (string, error) {
+	r := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: revisionName(set, data),
+			Labels: map[string]string{LabelYurtAppSet: labelValue(set.Name), LabelOpenYurt: labelValue(set.Name)},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("YurtAppSet")),
 			},
-			Data: runtime.RawExtension{Raw: data}, Revision: number,
-		}
-		err := c.cfg.Client.Create(ctx, r, client.FieldOwner(FieldOwner))
-		if err == nil {
-			return r.Name, countOf(count, set), nil
-		}
-		if !apierrors.IsAlreadyExists(err) {
-			return "", set.Status.CollisionCount, fmt.Errorf("make the revision %s: %w", r.Name, err)
-		}
-		there := &appsv1.ControllerRevision{}
-		if err := c.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(r), there); err != nil {
-			return "", set.Status.CollisionCount, fmt.Errorf("read the revision %s: %w", r.Name, err)
-		}
-		if metav1.IsControlledBy(there, set) && string(there.Data.Raw) == string(data) {
-			return there.Name, countOf(count, set), nil
-		}
-		count++
+		},
+		Data: runtime.RawExtension{Raw: data}, Revision: number,
 	}
-	return "", &count, errors.New("all names for a new revision are taken; retrying")
-}
-
-func countOf(count int32, set *v1beta1.YurtAppSet) *int32 {
-	if count == 0 && set.Status.CollisionCount == nil {
-		return nil
+	err := c.cfg.Client.Create(ctx, r, client.FieldOwner(FieldOwner))
+	if err == nil {
+		return r.Name, nil
 	}
-	return &count
+	there := &appsv1.ControllerRevision{}
+	if apierrors.IsAlreadyExists(err) && c.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(r), there) == nil &&
+		metav1.IsControlledBy(there, set) && string(there.Data.Raw) == string(data) {
+		return r.Name, nil
+	}
+	return "", fmt.Errorf("make the revision %s: %w", r.Name, err)
 }

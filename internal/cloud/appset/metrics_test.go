@@ -12,13 +12,13 @@ import (
 func TestMetrics(t *testing.T) {
 	c := New(Config{})
 	of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "n", Name: name} }
-	c.metrics.stands(of("a"), standing{7, false})
-	c.metrics.stands(of("a"), standing{2, true})
-	c.metrics.stands(of("b"), standing{})
-	c.metrics.stands(of("c"), standing{1, true})
+	c.metrics.stands(of("a"), 7, false)
+	c.metrics.stands(of("a"), 2, true)
+	c.metrics.stands(of("b"), 0, false)
+	c.metrics.stands(of("c"), 1, true)
 	c.metrics.forget(of("c"))
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c.Metrics())
+	registry.MustRegister(c.Metrics()...)
 	want := `
 # HELP coordinator_controller_yurtappset_outdated_pools Pools of a YurtAppSet whose workload is missing, not as wanted, or ` +
 		`not fully rolled out. Those that wait for a rollout do not count.
@@ -39,14 +39,21 @@ coordinator_controller_yurtappset_rollout_stopped{namespace="n",yurtappset="b"} 
 // outdated fails unless the metrics count so many outdated pools of a set; -1: they don't know it.
 func (w *world) outdated(name string, want int) {
 	w.t.Helper()
-	m := w.controller.metrics
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	got, found := m.bySet[types.NamespacedName{Namespace: w.namespace, Name: name}]
-	if !found {
-		got.outdated = -1
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(w.controller.metrics.outdated)
+	families, err := registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	if got.outdated != want {
-		w.t.Errorf("%d outdated pools of %s, want %d", got.outdated, name, want)
+	got := -1
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if l := m.GetLabel(); l[0].GetValue() == w.namespace && l[1].GetValue() == name {
+				got = int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	if got != want {
+		w.t.Errorf("%d outdated pools of %s, want %d", got, name, want)
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/objects"
 )
 
 // Reconcile brings the workloads of a YurtAppSet to what is wanted, and reports the progress in its status.
@@ -49,7 +50,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	w := &World{Revision: set.Status.CurrentRevision, Collisions: set.Status.CollisionCount}
+	w := &World{Revision: set.Status.CurrentRevision}
 	var selected Selection
 	var failed error
 	var after time.Duration
@@ -59,19 +60,16 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	}
 	status := Judge(set, w, metav1.NewTime(c.cfg.Clock.Now()))
 	if w.BadPools == nil {
-		is := standing{len(w.Outcomes) - int(status.UpdatedWorkloads), w.Stopped != ""}
+		outdated := len(w.Outcomes) - int(status.UpdatedWorkloads)
 		for _, o := range w.Outcomes {
 			if w.Waiting[o.Pool] && o.Message == "" {
-				is.outdated--
+				outdated--
 			}
 		}
-		c.metrics.stands(r.NamespacedName, is)
+		c.metrics.stands(r.NamespacedName, outdated, w.Stopped != "")
 	}
 	err = c.writeStatus(ctx, set, status)
 	if err = errors.Join(failed, err); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
-			return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-		}
 		return reconcile.Result{}, err
 	}
 	if slices.ContainsFunc(w.Outcomes, func(o Outcome) bool { return o.Message != "" }) && (after == 0 || after > mendAfter) {
@@ -87,7 +85,7 @@ func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, selected 
 	pools := selected.Pools
 	wanted := c.render(set, pools, hadBy(set, live))
 	var unrecorded error
-	w.Revision, w.Collisions, unrecorded = c.record(ctx, set)
+	w.Revision, unrecorded = c.record(ctx, set)
 	r := &rollout{Controller: c, set: set, wanted: wanted, live: live, selected: selected}
 	defer c.endTurns(set.UID)
 	if err := r.decide(ctx); err != nil {
@@ -212,7 +210,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 	c.remember(key, w.Pool, known{uid: applied.UID, hash: w.Hash, generation: applied.Generation})
 	if o.Live = applied; !exists && uid == "" {
 		klog.FromContext(ctx).Info("Made a workload", "yurtAppSet", key, "pool", w.Pool, "name", w.Name)
-		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadCreated", "CreateWorkload",
+		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, corev1.EventTypeNormal, "WorkloadCreated", "CreateWorkload",
 			"Made %s %s for pool %s", applied.Kind, w.Name, w.Pool)
 	}
 	return o, nil
@@ -337,7 +335,7 @@ func (c *Controller) removeOthers(ctx context.Context, set *v1beta1.YurtAppSet, 
 		}
 		klog.FromContext(ctx).Info("Deleted a workload",
 			"yurtAppSet", client.ObjectKeyFromObject(set), "pool", l.Pool, "name", name)
-		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
+		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
 			"Deleted %s %s: pool %s no longer wants it", l.Kind, name, l.Pool)
 	}
 	return firstOf(failed)
@@ -369,14 +367,8 @@ func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, n
 			now.Type != v1beta1.AppSetAppDeleted {
 			kind = corev1.EventTypeWarning
 		}
-		c.cfg.Events.Eventf(regarding(set), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",
+		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",
 			now.Type, now.Status, now.Reason, now.Message)
 	}
 	return nil
-}
-
-func regarding(set *v1beta1.YurtAppSet) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet", Namespace: set.Namespace, Name: set.Name, UID: set.UID,
-	}
 }

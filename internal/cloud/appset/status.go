@@ -23,9 +23,6 @@ const (
 
 	// messageMax bounds a status's message about one pool, and a condition's about all.
 	messageMax = 512
-
-	// namesMax is how many pools a message names.
-	namesMax = 5
 )
 
 // ReasonRolloutStopped is the reason of the condition Stalled while a pool that failed stops the rollout.
@@ -146,8 +143,6 @@ type World struct {
 	BadPools error     // a selector that can't be used; then nothing else is known
 	Leaving  []string  // workloads that are no longer wanted but still exist
 	Revision string
-	// Collisions counts collisions of revisions' names.
-	Collisions *int32
 	// Waiting are the pools whose workloads are still to be changed.
 	Waiting map[string]bool
 	// Stopped says which pool stops the rollout, and why; empty means that none does.
@@ -157,7 +152,7 @@ type World struct {
 // Judge returns the status of a YurtAppSet.
 func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSetStatus {
 	s := v1beta1.YurtAppSetStatus{
-		ObservedGeneration: set.Generation, CollisionCount: w.Collisions, CurrentRevision: w.Revision,
+		ObservedGeneration: set.Generation, CollisionCount: set.Status.CollisionCount, CurrentRevision: w.Revision,
 		Conditions: slices.Clone(set.Status.Conditions),
 	}
 	if w.BadPools != nil {
@@ -237,7 +232,7 @@ func about(names []string, w *World, what string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	message := what + " " + some(names)
+	message := what + " " + edge.Some(names)
 	if w == nil {
 		return message
 	}
@@ -251,19 +246,12 @@ func about(names []string, w *World, what string) string {
 func poolsMessage(w *World) string {
 	switch {
 	case len(w.Missing) > 0:
-		return "there is no NodePool " + some(w.Missing)
+		return "there is no NodePool " + edge.Some(w.Missing)
 	case len(w.Outcomes) == 0:
 		return "no NodePool is named or selected"
 	default:
 		return ""
 	}
-}
-
-func some(names []string) string {
-	if len(names) <= namesMax {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesMax], ", "), len(names)-namesMax)
 }
 
 // note sets a condition: True if no reason speaks against it.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1beta1"
@@ -213,8 +214,11 @@ func TestPlanHistory(t *testing.T) {
 			t.Errorf("%s: %s, %d, prune %v", tt.name, current, p.Number, prune)
 		}
 	}
-	if revisionName("s", []byte("A"), 0) == revisionName("s", []byte("A"), 1) {
-		t.Error("a collision leads to the same name")
+	named := func(uid types.UID, content string) string {
+		return revisionName(&v1beta1.YurtAppSet{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: uid}}, []byte(content))
+	}
+	if named("1", "A") == named("2", "A") || named("1", "A") == named("1", "B") {
+		t.Error("a revision's name is not that of its content and its YurtAppSet")
 	}
 }
 

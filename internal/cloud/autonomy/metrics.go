@@ -53,7 +53,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for s, n := range m.count() {
 		ch <- prometheus.MustNewConstMetric(m.autonomous, prometheus.GaugeValue, float64(n), string(s.pool),
-			s.rule.String())
+			string(s.rule))
 	}
 	m.patches.Collect(ch)
 	m.failures.Collect(ch)
@@ -81,6 +81,6 @@ func (m *metrics) stands(node edge.NodeName, pool edge.PoolName, rule Rule) {
 
 func (m *metrics) forget(node edge.NodeName) { m.stands(node, "", Ordinary) }
 
-func (m *metrics) patched(s Step) { m.patches.WithLabelValues(s.String()).Inc() }
+func (m *metrics) patched(s Step) { m.patches.WithLabelValues(string(s)).Inc() }
 
 func (m *metrics) failed() { m.failures.Inc() }

@@ -18,35 +18,21 @@ import (
 const HoldFor = 10 * time.Second
 
 // Step is what a change does to a Pod.
-type Step uint8
+type Step string
 
 const (
 	// Leave means that nothing is written.
-	Leave Step = iota
+	Leave Step = ""
 
 	// Hold makes tolerations endless: for good, or on the way to another number.
-	Hold
+	Hold Step = "hold"
 
 	// Set gives tolerations their number.
-	Set
+	Set Step = "set"
 
 	// Release puts back what the Pod had, and removes our annotations.
-	Release
+	Release Step = "release"
 )
-
-func (s Step) String() string {
-	switch s {
-	case Leave:
-		return "leave"
-	case Hold:
-		return "hold"
-	case Set:
-		return "set"
-	case Release:
-		return "release"
-	}
-	return "Step(" + strconv.Itoa(int(s)) + ")"
-}
 
 // Change is what to write to a Pod. The zero Change writes nothing.
 type Change struct {

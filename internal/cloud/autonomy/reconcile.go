@@ -18,15 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
 
 // FieldOwner is the field manager of all writes to Nodes and Pods.
 const FieldOwner = "coordinator-controller"
-
-// conflictDelay is the least wait before a retry after a conflict; jitter up to doubles it.
-const conflictDelay = 100 * time.Millisecond
 
 // fieldNode selects Pods by their node. The API server has an index for it.
 const fieldNode = "spec.nodeName"
@@ -105,34 +103,23 @@ func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reco
 	}
 	if terms.Rule != Ordinary {
 		if err := p.say(ctx, &node, terms); err != nil {
-			return p.again(err)
+			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
 	after, err := p.sweep(ctx, name, terms)
 	switch {
 	case err != nil:
-		return p.again(err)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	case terms.Rule != Ordinary, after > 0:
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	if mayBeMarked(conditionOf(&node)) {
 		if err := p.say(ctx, &node, terms); err != nil {
-			return p.again(err)
+			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
 	p.registry.drop(name, put)
 	return reconcile.Result{}, nil
-}
-
-// again says when to retry what failed. An object that is gone needs no retry.
-func (p *Policy) again(err error) (reconcile.Result, error) {
-	switch {
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
-	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{}, err
 }
 
 // sweep settles all Pods of a Node; one failure does not stop the others. It returns when to look again.
@@ -143,12 +130,9 @@ func (p *Policy) sweep(ctx context.Context, node edge.NodeName, terms Terms) (ti
 	}
 	var soonest time.Duration
 	var failed []error
-	conflict := false
 	for i := range pods.Items {
 		after, err := p.settle(ctx, &pods.Items[i], terms)
 		switch {
-		case apierrors.IsConflict(err):
-			conflict = true
 		case err != nil:
 			failed = append(failed, err)
 		case after > 0 && (soonest == 0 || after < soonest):
@@ -157,9 +141,6 @@ func (p *Policy) sweep(ctx context.Context, node edge.NodeName, terms Terms) (ti
 	}
 	if len(failed) > 0 {
 		return 0, errors.Join(failed...)
-	}
-	if conflict {
-		return p.ends.Jitter(conflictDelay, 1), nil
 	}
 	return soonest, nil
 }
@@ -182,7 +163,7 @@ func (p *Policy) reconcilePod(ctx context.Context, req reconcile.Request) (recon
 	}
 	after, err := p.settle(ctx, &pod, TermsOf(&node))
 	if err != nil {
-		return p.again(err)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }
@@ -249,8 +230,7 @@ func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error 
 	case Unreadable:
 		eventType, reason = corev1.EventTypeWarning, EventUnreadable
 	}
-	// There is no resourceVersion: the recorder folds equal Events into one, and with it no two would be equal.
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: base.Name, UID: base.UID}
+	about := objects.Regarding(base, corev1.SchemeGroupVersion.WithKind("Node"))
 	p.events.Eventf(about, nil, eventType, reason, "KeepPods", "%s", next.Message)
 	return nil
 }

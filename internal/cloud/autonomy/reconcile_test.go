@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -290,8 +291,8 @@ func TestFailures(t *testing.T) {
 		}
 		w.pass(time.Second)
 		w.annotate("n1", withoutEnd)
-		delete(w.due, task{"node", requestFor("n1")})
-		_, err := w.policy.reconcileNode(t.Context(), requestFor("n1"))
+		delete(w.due, task{"node", control.Request("n1")})
+		_, err := w.policy.reconcileNode(t.Context(), control.Request("n1"))
 		if !errors.Is(err, refused) || !strings.Contains(err.Error(), "default/b") {
 			t.Errorf("reconcile = %v", err)
 		}
@@ -299,7 +300,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("c has %s", got)
 		}
 		w.fail = nil
-		w.run(task{"node", requestFor("n1")})
+		w.run(task{"node", control.Request("n1")})
 		if got := text(w.pod("b")); got != "nr:inf un:inf nr=300 un=300 held=1s" {
 			t.Errorf("b has %s", got)
 		}
@@ -315,7 +316,7 @@ func TestFailures(t *testing.T) {
 			return nil
 		}
 		w.annotate("n1", withoutEnd)
-		if _, err := w.policy.reconcileNode(t.Context(), requestFor("n1")); !errors.Is(err, refused) {
+		if _, err := w.policy.reconcileNode(t.Context(), control.Request("n1")); !errors.Is(err, refused) {
 			t.Errorf("reconcile = %v", err)
 		}
 		w.expect("a Node that can't be written")
@@ -333,7 +334,7 @@ func TestFailures(t *testing.T) {
 			return nil
 		}
 		w.annotate("n1", nil)
-		if _, err := w.policy.reconcileNode(t.Context(), requestFor("n1")); !errors.Is(err, refused) {
+		if _, err := w.policy.reconcileNode(t.Context(), control.Request("n1")); !errors.Is(err, refused) {
 			t.Errorf("reconcile = %v", err)
 		}
 		w.expect("a Pod that can't be written")
@@ -355,8 +356,8 @@ func TestFailures(t *testing.T) {
 			"no Pod": func() (reconcile.Result, error) {
 				return w.policy.reconcilePod(t.Context(), reconcile.Request{NamespacedName: keyOf("ghost")})
 			},
-			"Node":    func() (reconcile.Result, error) { return w.policy.reconcileNode(t.Context(), requestFor("n1")) },
-			"no Node": func() (reconcile.Result, error) { return w.policy.reconcileNode(t.Context(), requestFor("ghost")) },
+			"Node":    func() (reconcile.Result, error) { return w.policy.reconcileNode(t.Context(), control.Request("n1")) },
+			"no Node": func() (reconcile.Result, error) { return w.policy.reconcileNode(t.Context(), control.Request("ghost")) },
 		} {
 			if result, err := f(); err != nil || !result.IsZero() {
 				t.Errorf("%s: %v, %v", name, result, err)
@@ -433,7 +434,7 @@ func TestMetrics(t *testing.T) {
 	w.pass(time.Minute)
 	w.fail = func(string, string) error { return errors.New("refused") }
 	w.annotate("n1", nil)
-	w.run(task{"node", requestFor("n1")})
+	w.run(task{"node", control.Request("n1")})
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(w.policy.Metrics())
 	want := `

@@ -17,31 +17,19 @@ type Seconds int64
 const Forever Seconds = math.MaxInt64
 
 // Rule is what a Node's annotations ask for.
-type Rule uint8
+type Rule string
 
 const (
 	// Ordinary means that there is no annotation. The Pods keep their owners' tolerations.
-	Ordinary Rule = iota
+	Ordinary Rule = ""
 
 	// Kept means that the Pods are kept for Terms.For.
-	Kept
+	Kept Rule = "Kept"
 
 	// Unreadable means that the duration can't be read. The Pods stay as they are. So a typing error neither evicts Pods that
 	// were kept nor keeps others.
-	Unreadable
+	Unreadable Rule = "Unreadable"
 )
-
-func (r Rule) String() string {
-	switch r {
-	case Ordinary:
-		return "Ordinary"
-	case Kept:
-		return "Kept"
-	case Unreadable:
-		return "Unreadable"
-	}
-	return fmt.Sprintf("Rule(%d)", uint8(r))
-}
 
 // Terms are what one Node's annotations ask for.
 type Terms struct {

@@ -11,9 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -47,12 +45,10 @@ const (
 	watchLife = 10 * time.Minute
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // AddTo registers the controller with a manager. It runs while the manager leads. The manager's cache must keep the labels and
 // conditions of Nodes, and the annotations that Annotations returns.
 func (p *Policy) AddTo(mgr manager.Manager) error {
-	w := &podWatch{policy: p, nodes: make(chan queue, 1), pods: make(chan queue, 1)}
+	w := &podWatch{policy: p, nodes: make(chan control.Queue, 1), pods: make(chan control.Queue, 1)}
 	add := func(name string, workers int, f reconcile.Func, watched ...source.Source) error {
 		return control.Controller{
 			Name: name, Reconciler: f, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: watched,
@@ -68,8 +64,8 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 }
 
 // handOut is a source that only hands its controller's queue, once, to the goroutine that fills it.
-func handOut(to chan<- queue) source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
+func handOut(to chan<- control.Queue) source.Source {
+	return source.Func(func(_ context.Context, q control.Queue) error {
 		to <- q
 		return nil
 	})
@@ -78,18 +74,18 @@ func handOut(to chan<- queue) source.Source {
 // nodeHandler keeps the registry of Nodes up to date. It enqueues a Node when its terms change or its condition does not match
 // them. It also enqueues a new Node without terms, because its Pods may come from a deleted Node of the same name.
 func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
-	add := func(node *corev1.Node, terms Terms, q queue) {
+	add := func(node *corev1.Node, terms Terms, q control.Queue) {
 		p.registry.put(edge.NodeName(node.Name), terms)
-		q.Add(requestFor(edge.NodeName(node.Name)))
+		q.Add(control.Request(edge.NodeName(node.Name)))
 	}
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q control.Queue) {
 			terms := TermsOf(e.Object)
 			if terms.Rule != Ordinary || mayBeMarked(conditionOf(e.Object)) || !e.IsInInitialList {
 				add(e.Object, terms, q)
 			}
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q control.Queue) {
 			was, is := TermsOf(e.ObjectOld), TermsOf(e.ObjectNew)
 			said := conditionOf(e.ObjectNew)
 			concerned := is.Rule != Ordinary || mayBeMarked(said)
@@ -98,14 +94,14 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 				add(e.ObjectNew, is, q)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			q.Add(requestFor(edge.NodeName(e.Object.Name)))
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q control.Queue) {
+			q.Add(control.Request(edge.NodeName(e.Object.Name)))
 		},
 	}
 }
 
 // sawPod enqueues a Pod that needs a write now or later.
-func (p *Policy) sawPod(pod *corev1.Pod, q queue) {
+func (p *Policy) sawPod(pod *corev1.Pod, q control.Queue) {
 	terms, put := p.registry.get(edge.NodeName(pod.Spec.NodeName))
 	if put == 0 && !marked(pod) {
 		return
@@ -134,12 +130,12 @@ func marked(pod *corev1.Pod) bool {
 type podWatch struct {
 	policy *Policy
 	// nodes and pods deliver the queues of the two controllers once they have started.
-	nodes, pods chan queue
+	nodes, pods chan control.Queue
 }
 
 // Start implements manager.Runnable. It ends only with ctx.
 func (w *podWatch) Start(ctx context.Context) error {
-	var nodes, pods queue
+	var nodes, pods control.Queue
 	for nodes == nil || pods == nil {
 		select {
 		case nodes = <-w.nodes:
@@ -172,7 +168,7 @@ func (w *podWatch) NeedLeaderElection() bool { return true }
 
 // follow watches Pods from the present revision on, and enqueues all Nodes of the registry. Their sweeps list the Pods that
 // existed before. It returns nil when the registry is empty. The bool says whether the watch had started.
-func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err error) {
+func (p *Policy) follow(ctx context.Context, nodes, pods control.Queue) (began bool, err error) {
 	var list corev1.PodList
 	if err := p.pods.List(ctx, &list, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("read the current revision of Pods: %w", err)
@@ -185,7 +181,7 @@ func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err
 			if !began {
 				began = true
 				for _, node := range p.registry.nodes() {
-					nodes.Add(requestFor(node))
+					nodes.Add(control.Request(node))
 				}
 			}
 			last := revision
@@ -225,7 +221,7 @@ var errNobody = errors.New("no autonomous node")
 
 // read handles the events of a watch until it ends, and returns the last revision that the watch sent. The error is io.EOF if
 // the watch just ended, and errNobody if no Node needs the watch any more.
-func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, pods queue) (string, error) {
+func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, pods control.Queue) (string, error) {
 	defer w.Stop()
 	for {
 		needed, changed := p.registry.any.Watch()
@@ -253,8 +249,4 @@ func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, p
 			return revision, ctx.Err()
 		}
 	}
-}
-
-func requestFor(node edge.NodeName) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(node)}}
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -75,12 +76,12 @@ func (s *podServer) current() *watch.FakeWatcher {
 	return s.watches[len(s.watches)-1]
 }
 
-func newQueue() queue {
+func newQueue() control.Queue {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 }
 
 // drained takes all names from a queue.
-func drained(q queue) []string {
+func drained(q control.Queue) []string {
 	var names []string
 	for q.Len() > 0 {
 		r, _ := q.Get()
@@ -109,7 +110,7 @@ func TestPodWatch(t *testing.T) {
 		w := newWorld(t)
 		w.policy.pods = s
 		p := w.policy
-		pw := &podWatch{policy: p, nodes: make(chan queue, 1), pods: make(chan queue, 1)}
+		pw := &podWatch{policy: p, nodes: make(chan control.Queue, 1), pods: make(chan control.Queue, 1)}
 		nodes, pods := newQueue(), newQueue()
 		defer nodes.ShutDown()
 		defer pods.ShutDown()

@@ -279,9 +279,9 @@ func (w *world) said() []string {
 
 // worldQueue is one of the controllers' work queues in the world's time.
 type worldQueue struct {
-	queue // nil: what is not overridden must not be called
-	w     *world
-	of    string
+	control.Queue // nil: what is not overridden must not be called
+	w             *world
+	of            string
 }
 
 func (q worldQueue) Add(r reconcile.Request) { q.AddAfter(r, 0) }

@@ -54,28 +54,6 @@ func ParseRequest(request []byte) (*x509.CertificateRequest, error) {
 	return asked, nil
 }
 
-// IsSigningRequest returns nil if a request is what SigningRequest makes from these arguments. Otherwise the error says why it
-// is not. Nil also proves that the owner of the key made the request.
-func IsSigningRequest(request, key []byte, user string) error {
-	asked, err := ParseRequest(request)
-	if err != nil {
-		return err
-	}
-	signer, err := parseKey(key)
-	if err != nil {
-		return fmt.Errorf("the key of the request: %w", err)
-	}
-	switch {
-	case !signer.PublicKey.Equal(asked.PublicKey):
-		return errors.New("it is for another key")
-	case asked.Subject.String() != pkix.Name{CommonName: user}.String():
-		return fmt.Errorf("it is for %q, not only for %q", asked.Subject, user)
-	case len(asked.Extensions)+len(asked.ExtraExtensions) > 0:
-		return errors.New("it asks for extensions")
-	}
-	return nil
-}
-
 // PublicKey returns the public key of a private key in PEM, in DER.
 func PublicKey(key []byte) ([]byte, error) {
 	signer, err := parseKey(key)

@@ -31,16 +31,3 @@ func signRequest(t *testing.T, request []byte, by *x509.Certificate, key *ecdsa.
 	}
 	return encodeCert(der)
 }
-
-func requestOf(t *testing.T, key []byte, template x509.CertificateRequest) []byte {
-	t.Helper()
-	signer, err := parseKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &template, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -19,7 +21,7 @@ import (
 type Controller struct {
 	// Name is used in logs and metrics.
 	Name string
-	// Reconciler does the work.
+	// Reconciler does the work. A conflict that it returns is no failure.
 	Reconciler reconcile.Reconciler
 	// Workers is how many objects are reconciled at a time; 0 means 1.
 	Workers int
@@ -39,7 +41,7 @@ type Controller struct {
 func (c Controller) AddTo(mgr manager.Manager) error {
 	yes := true
 	options := controller.Options{
-		Reconciler:              c.Reconciler,
+		Reconciler:              reconcile.Func(c.reconcile),
 		MaxConcurrentReconciles: c.Workers,
 		ReconciliationTimeout:   c.Timeout,
 		EnableWarmup:            &c.Warm,
@@ -60,6 +62,20 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 		return mgr.Add(&warm{Controller: created, warmer: w, warmed: make(chan struct{})})
 	}
 	return mgr.Add(created)
+}
+
+// conflictDelay is the least wait after a conflict; jitter at most doubles it. The cache has the newer copy within
+// milliseconds. The wait is a tenth of the second within which package heartbeat must write a taint.
+const conflictDelay = 100 * time.Millisecond
+
+// reconcile tries again soon if what the Reconciler read had changed when it wrote.
+func (c Controller) reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	result, err := c.Reconciler.Reconcile(ctx, r)
+	if apierrors.IsConflict(err) {
+		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
+		return reconcile.Result{RequeueAfter: c.Chance.Jitter(conflictDelay, 1)}, nil
+	}
+	return result, err
 }
 
 type warmer interface{ Warmup(context.Context) error }

@@ -10,28 +10,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
-// Release takes our finalizer from all YurtCoordinators. Once this controller is gone nothing else would, and then no
-// YurtCoordinator could be deleted. A YurtCoordinator owns the objects that were made for it, so they are deleted with it.
+// Release takes our finalizer from all YurtCoordinators. A YurtCoordinator owns the objects that were made for it, so they are
+// deleted with it.
 func Release(ctx context.Context, c client.Client) error {
-	var all v1alpha1.YurtCoordinatorList
-	if err := c.List(ctx, &all); err != nil {
-		return fmt.Errorf("list YurtCoordinators: %w", err)
-	}
-	r := &Reconciler{cfg: Config{Client: c}}
-	var failed []error
-	for i := range all.Items {
-		if yc := &all.Items[i]; controllerutil.ContainsFinalizer(yc, Finalizer) {
-			err := r.finalize(ctx, yc, controllerutil.RemoveFinalizer)
-			failed = append(failed, client.IgnoreNotFound(err))
-		}
-	}
-	return errors.Join(failed...)
+	return objects.Release(ctx, c, &v1alpha1.YurtCoordinatorList{}, Finalizer, FieldOwner)
 }
 
 // CleanUp takes from a Node the label of a node that coordinators prefer.
@@ -76,14 +65,13 @@ func label(ctx context.Context, c client.Client, node string, rank *string) erro
 
 // unmark takes that label from a pool's nodes.
 func (r *Reconciler) unmark(ctx context.Context, pool edge.PoolName) error {
-	var nodes corev1.NodeList
-	in := client.MatchingFields{indexPool: string(pool)}
-	if err := r.cfg.Client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list Nodes of pool %s: %w", pool, err)
+	nodes, err := control.NodesOf(ctx, r.cfg.Client, pool)
+	if err != nil {
+		return err
 	}
 	var failed []error
-	for i := range nodes.Items {
-		failed = append(failed, CleanUp(ctx, r.cfg.Client, &nodes.Items[i]))
+	for i := range nodes {
+		failed = append(failed, CleanUp(ctx, r.cfg.Client, &nodes[i]))
 	}
 	return errors.Join(failed...)
 }

@@ -45,17 +45,8 @@ const (
 	annotationGeneration = "openyurt.io/coordinator-generation"
 )
 
-// Config is what a Reconciler needs.
-type Config struct {
-	// Client writes, and reads from the manager's cache, which needs the options of Cached.
-	Client client.Client
-	// Reader reads from the API server itself.
-	Reader client.Reader
-	// Events receives the Events on YurtCoordinators, and bounds their rate.
-	Events events.EventRecorder
-	// Clock dates certificates and conditions; nil means the real clock.
-	Clock clock.PassiveClock
-
+// Program says what coordinators run.
+type Program struct {
 	// Image is the repository of the coordinators' image, without a tag. The tag is a version.CoordinatorTag.
 	Image string
 	// Release of ours is run; empty means this program's own.
@@ -68,6 +59,24 @@ type Config struct {
 	PullPolicy corev1.PullPolicy
 	// PullSecrets are Secrets in kube-system for pulling the image.
 	PullSecrets []string
+	// Rollout says how a change of what coordinators run reaches them.
+	Rollout Rollout
+	// Lives are the lives of the certificates.
+	Lives certs.Lives
+}
+
+// Config is what a Reconciler needs.
+type Config struct {
+	// Client writes, and reads from the manager's cache, which needs the options of Cached.
+	Client client.Client
+	// Reader reads from the API server itself.
+	Reader client.Reader
+	// Events receives the Events on YurtCoordinators, and bounds their rate.
+	Events events.EventRecorder
+	// Clock dates certificates and conditions; nil means the real clock.
+	Clock clock.PassiveClock
+
+	Program
 	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates. Nil means that coordinators verify a
 	// kubelet only by the certificate that its node's hub reports.
 	KubeletAuthority func() ([]byte, error)
@@ -77,11 +86,6 @@ type Config struct {
 	Settings v1alpha1.CoordinatorSettings
 	// PoolSettings says that there are PoolSettings to go by. The cache must then have them.
 	PoolSettings bool
-
-	// Rollout says how a change of what coordinators run reaches them.
-	Rollout Rollout
-	// Lives are the lives of the certificates.
-	Lives certs.Lives
 	// Resync is how often everything is checked; zero means DefaultResync.
 	Resync time.Duration
 }

@@ -89,6 +89,9 @@ func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (
 			census: v.census,
 		}
 		create, remove := s.chooses()
+		if s.exists && !r.cfg.PoolSettings {
+			remove = nil // PoolSettings that are not followed now may still ask for it
+		}
 		if create {
 			failed = append(failed, r.create(ctx, pool))
 		}
@@ -151,7 +154,8 @@ func (r *Reconciler) create(ctx context.Context, pool edge.PoolName) error {
 		r.told(ctx, owner{c.Name, c.UID}, "Created", "Settings of pool %s say create: Always", pool)
 		return nil
 	}
-	return nil
+	return fmt.Errorf("make the YurtCoordinator of pool %s: both names that it could have are those of other pools': "+
+		"make one by hand, with another name", pool)
 }
 
 // unmake removes a YurtCoordinator that was made here.

@@ -2,13 +2,20 @@ package coordinator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/edge"
 )
 
 func TestWhichYurtCoordinatorsAreMade(t *testing.T) {
@@ -113,7 +120,49 @@ func TestEveryPoolGetsOne(t *testing.T) {
 	makes()
 	expect("its pool is gone", made)
 	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Create = "" })
+	w.r.cfg.PoolSettings = false
+	makes()
+	expect("PoolSettings are no longer followed", made)
+	w.r.cfg.PoolSettings = true
 	makes()
 	w.turns(9)
 	expect("no longer", before)
+}
+
+// TestNoNameIsLeft: a pool that gets no YurtCoordinator is an error, which is tried again and logged.
+func TestNoNameIsLeft(t *testing.T) {
+	w := newWorld(t)
+	w.pool("taken", 3)
+	w.coordinator("taken", "elsewhere")
+	w.coordinator("taken-99341d56", "elsewhere")
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Create = v1alpha1.CreateAlways })
+	if _, err := w.r.reconcileCreate(t.Context(), createRequest); err == nil || !strings.Contains(err.Error(), "pool taken") {
+		t.Error(err)
+	}
+}
+
+// TestCreatedWithoutPoolSettings: what the program's own settings say holds where no PoolSettings are followed.
+func TestCreatedWithoutPoolSettings(t *testing.T) {
+	cfg := cloudtest.Start(t)
+	k := &cluster{c: cloudtest.Client(t, cfg), cfg: cfg, world: &world{t: t}}
+	cloudtest.Manager(t, cfg, manager.Options{Cache: cache.Options{ByObject: allCached()}}, func(m manager.Manager) error {
+		return addTo(m, Config{
+			Client: m.GetClient(), Reader: m.GetAPIReader(), Events: m.GetEventRecorder("coordinator-controller"),
+			Program:  Program{Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3"},
+			Settings: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways},
+		})
+	})
+	k.must(k.c.Create(t.Context(), &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "always"}}))
+	for i := range 3 {
+		k.must(k.c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("always-n%d", i), Labels: map[string]string{edge.LabelNodePool: "always"},
+		}}))
+	}
+	var made v1alpha1.YurtCoordinator
+	cloudtest.Eventually(t, "YurtCoordinator", func() error {
+		return k.c.Get(t.Context(), client.ObjectKey{Name: "always"}, &made)
+	})
+	if made.Spec.NodePool != "always" {
+		t.Errorf("%+v", made.Spec)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -59,18 +58,4 @@ func (f fillings) filled() (complete, current finding) {
 			strings.Join(lacks, ", "))}
 	}
 	return complete, current
-}
-
-// putFilled puts both conditions, from the first report on.
-func putFilled(status *v1alpha1.YurtCoordinatorStatus, f fillings,
-	put func(v1alpha1.YurtCoordinatorConditionType, finding)) {
-	there := slices.ContainsFunc(status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool {
-		return c.Type == v1alpha1.YurtCoordinatorResourcesComplete
-	})
-	if f == nil && !there {
-		return
-	}
-	complete, current := f.filled()
-	put(v1alpha1.YurtCoordinatorResourcesComplete, complete)
-	put(v1alpha1.YurtCoordinatorResourcesCurrent, current)
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,10 +34,7 @@ var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
 // because the shared objects have no status that people look at.
 func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	result, err := r.keepFleet(ctx)
-	if apierrors.IsConflict(err) { // the YurtAppSet's status is written often
-		return reconcile.Result{RequeueAfter: wait.Jitter(100*time.Millisecond, 1)}, nil
-	}
-	if ctx.Err() != nil {
+	if apierrors.IsConflict(err) || ctx.Err() != nil { // the YurtAppSet's status is written often
 		return result, err
 	}
 	r.mu.Lock()

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -44,14 +43,4 @@ func heldSays(node *corev1.Node) string {
 		return ""
 	}
 	return node.Status.Conditions[i].Message
-}
-
-// putHeld puts the condition, from the first hold on.
-func putHeld(status *v1alpha1.YurtCoordinatorStatus, held finding, put func(finding)) {
-	there := slices.ContainsFunc(status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool {
-		return c.Type == v1alpha1.YurtCoordinatorEvictionsHeld
-	})
-	if held.Reason != "" && (held.OK || there) {
-		put(held)
-	}
 }

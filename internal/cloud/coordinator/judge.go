@@ -78,7 +78,7 @@ func Judge(c Census) Verdict {
 	case len(autonomous) > 0:
 		v.Reason = ReasonNodeAutonomy
 		v.Message = fmt.Sprintf("Node autonomy and a coordinator exclude each other. Remove the annotations %s and %s from %s.",
-			edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration, some(autonomous))
+			edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration, edge.Some(autonomous))
 	case len(c.Nodes) < needs:
 		v.Reason = ReasonTooFewNodes
 		v.Message = fmt.Sprintf("NodePool %s has %s and needs %d. Add nodes with the label %s=%s, or see "+
@@ -123,13 +123,4 @@ func autonomousOf(nodes []NodeFact) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// some names a few of many.
-func some(names []string) string {
-	const few = 5
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }

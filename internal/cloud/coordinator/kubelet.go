@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
@@ -140,8 +140,7 @@ func (r *Reconciler) issuedFor(ctx context.Context, pool edge.PoolName, o owner,
 	if err != nil {
 		return answer{}, fmt.Errorf("read CertificateSigningRequest %s: %w", name, err)
 	}
-	user := pool.CoordinatorUser()
-	if wrong := differs(&csr, key, user, r.cfg.Lives.Kubelet); wrong != nil {
+	if wrong := approve.JudgeCoordinators(&csr); wrong != nil {
 		return answer{waits: fmt.Sprintf("request %s is not ours: %v", name, wrong), after: signedSoonest, refused: true}, nil
 	}
 	age := r.cfg.Clock.Since(csr.CreationTimestamp.Time)
@@ -166,7 +165,7 @@ func (r *Reconciler) issuedFor(ctx context.Context, pool edge.PoolName, o owner,
 		return answer{waits: "the signer kubernetes.io/kube-apiserver-client has not signed yet (request " + name + "); " +
 			"it runs in kube-controller-manager with --cluster-signing-cert-file", after: after}, nil
 	}
-	return r.adopt(csr.Status.Certificate, key, user), nil
+	return r.adopt(csr.Status.Certificate, key, pool.CoordinatorUser()), nil
 }
 
 // adopt returns what a signer has made of a request, unless that is something else.
@@ -192,39 +191,18 @@ func (r *Reconciler) request(ctx context.Context, name string, pool edge.PoolNam
 	if err != nil {
 		return err
 	}
+	const shortest = 600 // the API's minimum
 	csr := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: ownedMeta("", name, pool, o), Spec: requestSpec(request, r.cfg.Lives.Kubelet),
+		ObjectMeta: ownedMeta("", name, pool, o),
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: request, SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			ExpirationSeconds: ptr.To(int32(max(shortest, r.cfg.Lives.Kubelet/time.Second))),
+			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
 	}
 	err = r.cfg.Client.Create(ctx, csr, client.FieldOwner(FieldOwner))
 	if err != nil && !apierrors.IsAlreadyExists(err) { // one that exists is checked in the next round
 		return fmt.Errorf("create CertificateSigningRequest %s: %w", name, err)
-	}
-	return nil
-}
-
-func requestSpec(request []byte, life time.Duration) certificatesv1.CertificateSigningRequestSpec {
-	const shortest = 600 // the API's minimum
-	return certificatesv1.CertificateSigningRequestSpec{
-		Request:           request,
-		SignerName:        certificatesv1.KubeAPIServerClientSignerName,
-		ExpirationSeconds: ptr.To(int32(max(shortest, life/time.Second))),
-		Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-	}
-}
-
-// differs returns how a request differs from the one that this program makes with this key, or nil.
-func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, user string, life time.Duration) error {
-	if err := certs.IsSigningRequest(csr.Spec.Request, key, user); err != nil {
-		return err
-	}
-	want := requestSpec(csr.Spec.Request, life)
-	switch {
-	case csr.Spec.SignerName != want.SignerName:
-		return fmt.Errorf("it is for the signer %s", csr.Spec.SignerName)
-	case !slices.Equal(csr.Spec.Usages, want.Usages):
-		return fmt.Errorf("it is for %v", csr.Spec.Usages)
-	case ptr.Deref(csr.Spec.ExpirationSeconds, 0) != *want.ExpirationSeconds:
-		return fmt.Errorf("its lifetime is not %d s", *want.ExpirationSeconds)
 	}
 	return nil
 }

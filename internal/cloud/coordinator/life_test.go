@@ -661,9 +661,9 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 	if _, err := w.r.reconcileCoordinator(t.Context(), requestFor("c1")); err != nil {
 		t.Fatal(err)
 	}
-	// All of the cache: the YurtCoordinator, NodePool, its siblings, Nodes, Pods, ReplicaSets, Service, ConfigMap, the reports'
+	// All of the cache: the YurtCoordinator, NodePool, its siblings, Nodes, Pods, Service, ConfigMap, the reports'
 	// three Leases, PoolSettings.
-	if n := w.calls - before; n != 12 {
+	if n := w.calls - before; n != 11 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

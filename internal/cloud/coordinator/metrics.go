@@ -38,11 +38,7 @@ type metrics struct {
 	coordinators *prometheus.Desc
 	notReady     *prometheus.Desc
 	lacking      *prometheus.Desc
-	outside      *prometheus.Desc
-	unknown      *prometheus.Desc
-	incomplete   *prometheus.Desc
-	stale        *prometheus.Desc
-	missing      *prometheus.Desc
+	ofPools      []poolGauge
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
@@ -54,6 +50,12 @@ type metrics struct {
 	ends   map[certOf]validity
 	// looksLike counts the Pods that bear the labels of a pool's coordinator and are not it.
 	looksLike map[edge.PoolName]int
+}
+
+// poolGauge counts something of each pool. A pool that has none of it has no series.
+type poolGauge struct {
+	desc  *prometheus.Desc
+	count func(standing) int
 }
 
 // standing is what is counted of a YurtCoordinator.
@@ -99,15 +101,22 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"yurtcoordinator", "pool", "state", "reason"),
 		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: "+
 			"logs, exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
-		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
-		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
-			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
-		incomplete: desc("pool_resources_not_complete", "Resources that a pool shares and that its coordinator has not had all "+
-			"of since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
-		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its "+
-			"coordinator, of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
-		missing: desc("coordinators_missing", "Coordinators that do not serve, of pools that are to have standbys and lack "+
-			"any. The condition StandbysReady says why.", "pool"),
+		ofPools: []poolGauge{
+			{desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
+				func(s standing) int { return s.outside }},
+			{desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
+				"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
+				func(s standing) int { return s.unknown }},
+			{desc("pool_resources_not_complete", "Resources that a pool shares and that its coordinator has not had all "+
+				"of since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
+				func(s standing) int { return s.incomplete }},
+			{desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its "+
+				"coordinator, of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
+				func(s standing) int { return s.stale }},
+			{desc("coordinators_missing", "Coordinators that do not serve, of pools that are to have standbys and lack "+
+				"any. The condition StandbysReady says why.", "pool"),
+				func(s standing) int { return s.missing }},
+		},
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
@@ -124,11 +133,11 @@ func newMetrics(c clock.PassiveClock) *metrics {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		m.coordinators, m.notReady, m.lacking, m.outside, m.unknown, m.incomplete, m.stale, m.missing,
-		m.foreign, m.expiry, m.left,
-	} {
+	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.lacking, m.foreign, m.expiry, m.left} {
 		ch <- d
+	}
+	for _, g := range m.ofPools {
+		ch <- g.desc
 	}
 	m.issued.Describe(ch)
 	m.failures.Describe(ch)
@@ -136,25 +145,11 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.issued.Collect(ch)
+	m.failures.Collect(ch)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, each := range m.gauges() {
-		gauge(each.of, each.value, each.labels...)
-	}
-	m.issued.Collect(ch)
-	m.failures.Collect(ch)
-}
-
-// value is one series' value.
-type value struct {
-	of     *prometheus.Desc
-	value  float64
-	labels []string
-}
-
-func (m *metrics) gauges() []value {
-	var all []value
 	counts := make(map[[2]string]int)
 	first, least := make(map[certKind]time.Time), make(map[certKind]float64)
 	now := m.clock.Now()
@@ -163,32 +158,22 @@ func (m *metrics) gauges() []value {
 	for name, s := range m.byName {
 		counts[[2]string{s.state, s.reason}]++
 		if s.state != stateReady {
-			all = append(all, value{m.notReady, 1, []string{name, string(s.pool), s.state, s.reason}})
+			gauge(m.notReady, 1, name, string(s.pool), s.state, s.reason)
 		}
 		if s.lacks != "" {
-			all = append(all, value{m.lacking, 1, []string{name, string(s.pool), s.lacks}})
+			gauge(m.lacking, 1, name, string(s.pool), s.lacks)
 		}
-		if s.outside > 0 {
-			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
-		}
-		if s.unknown > 0 {
-			all = append(all, value{m.unknown, float64(s.unknown), []string{string(s.pool)}})
-		}
-		if s.incomplete > 0 {
-			all = append(all, value{m.incomplete, float64(s.incomplete), []string{string(s.pool)}})
-		}
-		if s.stale > 0 {
-			all = append(all, value{m.stale, float64(s.stale), []string{string(s.pool)}})
-		}
-		if s.missing > 0 {
-			all = append(all, value{m.missing, float64(s.missing), []string{string(s.pool)}})
+		for _, g := range m.ofPools {
+			if n := g.count(s); n > 0 {
+				gauge(g.desc, float64(n), string(s.pool))
+			}
 		}
 	}
 	for pool, n := range m.looksLike {
-		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
+		gauge(m.foreign, float64(n), string(pool))
 	}
 	for of, n := range counts {
-		all = append(all, value{m.coordinators, float64(n), []string{of[0], of[1]}})
+		gauge(m.coordinators, float64(n), of[0], of[1])
 	}
 	for of, v := range m.ends {
 		if t, found := first[of.kind]; !found || v.to.Before(t) {
@@ -199,10 +184,9 @@ func (m *metrics) gauges() []value {
 		}
 	}
 	for kind, t := range first {
-		all = append(all, value{m.expiry, float64(t.Unix()), []string{string(kind)}},
-			value{m.left, least[kind], []string{string(kind)}})
+		gauge(m.expiry, float64(t.Unix()), string(kind))
+		gauge(m.left, least[kind], string(kind))
 	}
-	return all
 }
 
 // stands records what a YurtCoordinator's status says.

@@ -37,6 +37,7 @@ import (
 	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -76,11 +77,16 @@ func (k *cluster) startController() {
 	k.as = as
 	options := manager.Options{Cache: cache.Options{ByObject: allCached()}}
 	k.stop = cloudtest.Manager(k.t, as, options, func(m manager.Manager) error {
-		return New(Config{
+		return addTo(m, Config{
 			Client: m.GetClient(), Reader: m.GetAPIReader(), Events: m.GetEventRecorder("coordinator-controller"),
-			Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3", PoolSettings: true,
-		}).AddTo(m)
+			Program: Program{Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3"}, PoolSettings: true,
+		})
 	})
+}
+
+// addTo registers a Reconciler and the index that it needs.
+func addTo(m manager.Manager, c Config) error {
+	return errors.Join(control.IndexNodes(m), New(c).AddTo(m))
 }
 
 // allCached has the Leases of nodes, too, as package heartbeat has it.

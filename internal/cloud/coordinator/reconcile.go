@@ -13,13 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -114,21 +113,14 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	if holds {
 		r.accuse(ctx, owner{c.Name, c.UID}, pool, v.crew.foreign)
 	}
-	var result reconcile.Result
 	switch {
 	case !c.DeletionTimestamp.IsZero():
-		result, err = r.release(ctx, c, holds)
+		return r.release(ctx, c, holds)
 	case !verdict.Run:
-		result, err = r.refuse(ctx, c, v, verdict)
-	default:
-		v.slots = v.slotsFor(c)
-		result, err = r.run(ctx, c, v, verdict)
+		return r.refuse(ctx, c, v, verdict)
 	}
-	if apierrors.IsConflict(err) {
-		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
-		return reconcile.Result{RequeueAfter: wait.Jitter(100*time.Millisecond, 1)}, nil
-	}
-	return result, err
+	v.slots = v.slotsFor(c)
+	return r.run(ctx, c, v, verdict)
 }
 
 // refuse says why there is no coordinator, and removes what existed of one.
@@ -152,7 +144,7 @@ func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v 
 // run makes the objects of a pool that must have a coordinator, and reports the progress.
 func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
-		if err := r.finalize(ctx, c, controllerutil.AddFinalizer); err != nil {
+		if err := objects.Finalize(ctx, r.cfg.Client, c, controllerutil.AddFinalizer, Finalizer, FieldOwner); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -319,15 +311,4 @@ func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) err
 		}
 	}
 	return r.unmark(ctx, edge.PoolName(c.Spec.NodePool))
-}
-
-// finalize changes the finalizers. The patch fails if the object has changed since it was read.
-func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.YurtCoordinator, change func(client.Object, string) bool) error {
-	base := c.DeepCopy()
-	change(c, Finalizer)
-	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	if err := r.cfg.Client.Patch(ctx, c, patch, client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("finalizer of YurtCoordinator %s: %w", c.Name, err)
-	}
-	return nil
 }

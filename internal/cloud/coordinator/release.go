@@ -14,6 +14,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -58,7 +59,8 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 		}
 	}
 	r.forget(c.Name)
-	return reconcile.Result{}, client.IgnoreNotFound(r.finalize(ctx, &fresh, controllerutil.RemoveFinalizer))
+	err = objects.Finalize(ctx, r.cfg.Client, &fresh, controllerutil.RemoveFinalizer, Finalizer, FieldOwner)
+	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
 // remains returns what is left of a pool's workload, as the API server itself says.
@@ -85,7 +87,7 @@ func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, e
 		return "", fmt.Errorf("list Pods of pool %s: %w", pool, err)
 	}
 	for _, p := range pods.Items {
-		if setOf(&p) == "" { // not its own; it may never go
+		if !isMade(&p) { // not its own; it may never go
 			continue
 		}
 		if p.DeletionTimestamp.IsZero() || r.cfg.Clock.Since(p.DeletionTimestamp.Time) < lostPod {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -25,8 +26,8 @@ const failsAfter = 2 * time.Minute
 // Rollout says how a change of what coordinators run reaches them. Their YurtAppSets carry it out: see package appset.
 type Rollout struct {
 	// MaxUnavailable is how many pools' coordinators may be under way at a time. It is a number of at least one, or a share of
-	// all pools such as 10%. Zero means DefaultMaxUnavailable.
-	MaxUnavailable intstr.IntOrString
+	// all pools such as 10%. Empty means DefaultMaxUnavailable.
+	MaxUnavailable string
 	// Settle is how long a coordinator must have been Ready before it is no longer under way.
 	Settle time.Duration
 	// PullTimeout is how long a node may take to pull the image of the coordinator that it is to run. Zero means that the image
@@ -37,10 +38,11 @@ type Rollout struct {
 // CheckRollout says what is wrong with a Rollout; nil means that it can be used.
 func CheckRollout(r Rollout) error {
 	r = r.completed()
-	n, err := intstr.GetScaledValueFromIntOrPercent(&r.MaxUnavailable, 100, false)
-	if err != nil || n < 1 || r.MaxUnavailable.Type == intstr.String && n > 100 {
+	most := intstr.Parse(r.MaxUnavailable)
+	n, err := intstr.GetScaledValueFromIntOrPercent(&most, 100, false)
+	if err != nil || n < 1 || most.Type == intstr.String && n > 100 {
 		return fmt.Errorf("at most %s coordinators are to be under way at a time: give a number from 1, or a share up to 100%%",
-			r.MaxUnavailable.String())
+			r.MaxUnavailable)
 	}
 	if r.Settle < 0 || r.PullTimeout < 0 {
 		return fmt.Errorf("coordinators are to settle for %v, and have %v for a pull: use 0 or more", r.Settle, r.PullTimeout)
@@ -49,16 +51,14 @@ func CheckRollout(r Rollout) error {
 }
 
 func (r Rollout) completed() Rollout {
-	if r.MaxUnavailable == (intstr.IntOrString{}) {
-		r.MaxUnavailable = intstr.FromString(DefaultMaxUnavailable)
-	}
+	r.MaxUnavailable = cmp.Or(r.MaxUnavailable, DefaultMaxUnavailable)
 	return r
 }
 
 // spec returns the rollout of the coordinators' YurtAppSets. The YurtAppSets of all slots are one group, so they take turns in
 // a pool. That is why one coordinator always serves in a pool with standbys.
 func (r Rollout) spec() *v1beta1.Rollout {
-	is := &v1beta1.Rollout{MaxUnavailable: &r.MaxUnavailable, Group: edge.AppCoordinator}
+	is := &v1beta1.Rollout{MaxUnavailable: ptr.To(intstr.Parse(r.MaxUnavailable)), Group: edge.AppCoordinator}
 	if r.PullTimeout > 0 {
 		is.PrePull = &v1beta1.PrePull{TimeoutSeconds: ptr.To(max(1, int32(r.PullTimeout/time.Second)))}
 	}

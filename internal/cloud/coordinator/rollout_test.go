@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,13 +26,9 @@ import (
 
 func TestRollout(t *testing.T) {
 	for most, can := range map[string]bool{
-		"": true, "10%": true, "25": true, "100%": true, "-1": false, "0%": false, "101%": false, "ten": false,
+		"": true, "10%": true, "0": false, "25": true, "100%": true, "-1": false, "0%": false, "101%": false, "ten": false,
 	} {
-		r := Rollout{MaxUnavailable: intstr.Parse(most)}
-		if most == "" {
-			r = Rollout{}
-		}
-		if err := CheckRollout(r); (err == nil) != can {
+		if err := CheckRollout(Rollout{MaxUnavailable: most}); (err == nil) != can {
 			t.Errorf("%q: %v", most, err)
 		}
 	}

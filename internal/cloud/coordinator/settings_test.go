@@ -36,7 +36,7 @@ func manySettings() v1alpha1.CoordinatorSettings {
 }
 
 func TestWhatSettingsMakeOfThePod(t *testing.T) {
-	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
+	config := Config{Program: Program{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}}.completed()
 	spec := podSpec(config, 0, Asked{Taints: tainted, Settings: manySettings()})
 	args := strings.Join(spec.Containers[0].Args, " ")
 	for _, want := range []string{
@@ -159,10 +159,10 @@ func TestTheProgramKnowsItsFlags(t *testing.T) {
 // TestImages: the tag has our release and Kubernetes' version, each as somebody says it or as this program has it.
 func TestImages(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
-	c := Config{
+	c := Config{Program: Program{
 		Image: "host:5000/edge/yurt-coordinator", Release: "v0.2.0", Kubernetes: "v1.36.3",
 		Digests: map[string]string{"v0.2.0-k1.35.1": digest},
-	}
+	}}
 	for _, test := range []struct{ kubernetes, want string }{
 		{"", "v0.2.0-k1.36.3"},
 		{"v1.36.2", "v0.2.0-k1.36.2"},

@@ -435,7 +435,7 @@ func TestReplicasOfSettings(t *testing.T) {
 
 // TestTheSpecsOfSlots: slot 0 is as it was before there were standbys, so that nothing is replaced for them.
 func TestTheSpecsOfSlots(t *testing.T) {
-	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
+	config := Config{Program: Program{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}}.completed()
 	for _, slot := range edge.Slots() {
 		spec := podSpec(config, slot, Asked{Settings: manySettings()})
 		keepsOff := spec.Affinity.PodAntiAffinity
@@ -476,7 +476,7 @@ func TestAssignToSlots(t *testing.T) {
 		return p
 	}
 	pods := []corev1.Pod{pod("a", ""), pod("b", "1"), pod("x", "3"), pod("y", "one"), pod("z", "-1")}
-	c := assign(pods, map[types.UID]bool{"ours": true})
+	c := assign(pods)
 	is := func(slot edge.Slot, name string) bool { return c.current[slot] != nil && c.current[slot].Name == name }
 	if !is(0, "a") || !is(1, "b") || c.current[2] != nil || len(c.made) != 5 {
 		t.Errorf("%+v", c.current)

@@ -90,97 +90,103 @@ type wantedStatus struct {
 	held finding
 }
 
+// row is one condition of a status. A row without a reason leaves the condition as it is.
+type row struct {
+	kind v1alpha1.YurtCoordinatorConditionType
+	finding
+	// begins puts the condition even if it is not there yet.
+	begins bool
+	// tells reports whether a change deserves an Event; nil means that none does. was is the former status; empty means none.
+	tells func(was v1alpha1.ConditionStatus) bool
+}
+
+// rows returns the conditions of a status.
+func (w wantedStatus) rows() []row {
+	pending, reconciling, stalled := w.pending, w.reconciling, w.stalled
+	pending.OK = !pending.OK
+	if reconciling.Reason == "" {
+		reconciling = finding{Reason: w.pending.Reason, Message: "Nothing is changing."}
+	}
+	if stalled.Reason == "" {
+		stalled = finding{Reason: ReasonNotStalled, Message: "Nothing has to be fixed first."}
+	}
+	holds, verified, _ := verifiable(w.nodes, w.kubelets)
+	verified.Unknown = holds == v1alpha1.ConditionUnknown
+	complete, current := w.fillings.filled()
+	known := func(was v1alpha1.ConditionStatus) bool { return was != "" }
+	// What is not there yet is no news when a YurtCoordinator is new; an error is.
+	news := func(f finding) func(v1alpha1.ConditionStatus) bool {
+		return func(was v1alpha1.ConditionStatus) bool { return known(was) || f.Reason == ReasonReconcileError }
+	}
+	return []row{
+		{v1alpha1.YurtCoordinatorPending, pending, true, func(was v1alpha1.ConditionStatus) bool {
+			return known(was) || pending.OK
+		}},
+		{v1alpha1.YurtCoordinatorCertsReady, w.certs, true, news(w.certs)},
+		{v1alpha1.YurtCoordinatorReady, w.ready, true, news(w.ready)},
+		{v1alpha1.YurtCoordinatorStandbysReady, w.standbys, true, known},
+		{v1alpha1.YurtCoordinatorReconciling, reconciling, true, nil},
+		{v1alpha1.YurtCoordinatorStalled, stalled, true, func(v1alpha1.ConditionStatus) bool {
+			return stalled.Reason == ReasonBadSettings && w.pending.OK // else Pending tells of it
+		}},
+		{v1alpha1.YurtCoordinatorKubeletsVerifiable, verified, w.kubelets != nil, func(was v1alpha1.ConditionStatus) bool {
+			return holds == v1alpha1.ConditionFalse || verified.Reason == ReasonKubeletsOverdue ||
+				holds == v1alpha1.ConditionTrue && was == v1alpha1.ConditionFalse
+		}},
+		{v1alpha1.YurtCoordinatorResourcesComplete, complete, w.fillings != nil, nil},
+		{v1alpha1.YurtCoordinatorResourcesCurrent, current, w.fillings != nil, nil},
+		{v1alpha1.YurtCoordinatorEvictionsHeld, w.held, w.held.OK, nil},
+	}
+}
+
 // next returns the new status, whether it differs from the former one, and the changes of conditions that deserve an Event. A
-// status that has only new times does not differ.
+// condition that has only new times stays as it is.
 func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatus, now metav1.Time) (
 	status v1alpha1.YurtCoordinatorStatus, changed bool, transitions []v1alpha1.YurtCoordinatorCondition,
 ) {
 	status = *was.DeepCopy()
 	status.ObservedGeneration, status.NodeName, status.DelegatedNodes = generation, want.node, want.delegated
 	status.OutsidePoolNodes, status.Settings, status.Coordinators = want.outside, want.from, want.coordinators
-	changed = was.ObservedGeneration != generation || was.NodeName != want.node ||
-		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside) ||
-		!slices.Equal(was.Settings, want.from) || !equality.Semantic.DeepEqual(was.Coordinators, want.coordinators)
-	truth := map[bool]v1alpha1.ConditionStatus{true: v1alpha1.ConditionTrue, false: v1alpha1.ConditionFalse}
-	put := func(kind v1alpha1.YurtCoordinatorConditionType, holds v1alpha1.ConditionStatus, f finding,
-		tells func(was v1alpha1.ConditionStatus) bool) {
-		condition := v1alpha1.YurtCoordinatorCondition{
-			Type: kind, Status: holds, ObservedGeneration: generation,
-			LastProbeTime: now, LastTransitionTime: now, Reason: f.Reason, Message: f.Message,
+	for _, r := range want.rows() {
+		i := slices.IndexFunc(status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool { return c.Type == r.kind })
+		if r.Reason == "" || i < 0 && !r.begins {
+			continue
 		}
-		i := slices.IndexFunc(status.Conditions, func(o v1alpha1.YurtCoordinatorCondition) bool { return o.Type == kind })
 		if i < 0 {
-			status.Conditions = append(status.Conditions, condition)
-			changed = true
-			if tells("") {
-				transitions = append(transitions, condition)
-			}
-			return
+			i, status.Conditions = len(status.Conditions), append(status.Conditions, v1alpha1.YurtCoordinatorCondition{})
 		}
-		old := status.Conditions[i]
-		if old.Status == condition.Status {
-			condition.LastTransitionTime = old.LastTransitionTime
+		old, is := status.Conditions[i], v1alpha1.YurtCoordinatorCondition{
+			Type: r.kind, Status: r.status(), ObservedGeneration: generation,
+			LastProbeTime: now, LastTransitionTime: now, Reason: r.Reason, Message: r.Message,
 		}
-		if (old.Status != condition.Status || old.Reason != condition.Reason) && tells(old.Status) {
-			transitions = append(transitions, condition)
+		if old.Status == is.Status {
+			is.LastTransitionTime = old.LastTransitionTime
 		}
-		if old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message ||
-			old.ObservedGeneration != generation {
-			status.Conditions[i], changed = condition, true
+		turned := old.Status != is.Status || old.Reason != is.Reason
+		if turned && r.tells != nil && r.tells(old.Status) {
+			transitions = append(transitions, is)
+		}
+		if turned || old.Message != is.Message || old.ObservedGeneration != generation {
+			status.Conditions[i] = is
 		}
 	}
-	known := func(was v1alpha1.ConditionStatus) bool { return was != "" }
-	holds := func(f finding) v1alpha1.ConditionStatus {
-		if f.Unknown {
-			return v1alpha1.ConditionUnknown
-		}
-		return truth[f.OK]
-	}
-	// What is not there yet is no news when a YurtCoordinator is new; an error is.
-	news := func(f finding) func(v1alpha1.ConditionStatus) bool {
-		return func(was v1alpha1.ConditionStatus) bool { return known(was) || f.Reason == ReasonReconcileError }
-	}
-	put(v1alpha1.YurtCoordinatorPending, truth[!want.pending.OK], want.pending, func(was v1alpha1.ConditionStatus) bool {
-		return known(was) || !want.pending.OK
-	})
-	put(v1alpha1.YurtCoordinatorCertsReady, holds(want.certs), want.certs, news(want.certs))
-	put(v1alpha1.YurtCoordinatorReady, holds(want.ready), want.ready, news(want.ready))
-	if want.standbys.Reason != "" {
-		put(v1alpha1.YurtCoordinatorStandbysReady, truth[want.standbys.OK], want.standbys, known)
-	} else if i := slices.IndexFunc(status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool {
-		return c.Type == v1alpha1.YurtCoordinatorStandbysReady
-	}); i >= 0 {
-		status.Conditions, changed = slices.Delete(status.Conditions, i, i+1), true
-	}
-	quietly := func(v1alpha1.ConditionStatus) bool { return false }
-	reconciling, stalled := want.reconciling, want.stalled
-	if reconciling.Reason == "" {
-		reconciling = finding{Reason: want.pending.Reason, Message: "Nothing is changing."}
-	}
-	if stalled.Reason == "" {
-		stalled = finding{Reason: ReasonNotStalled, Message: "Nothing has to be fixed first."}
-	}
-	put(v1alpha1.YurtCoordinatorReconciling, truth[reconciling.OK], reconciling, quietly)
-	put(v1alpha1.YurtCoordinatorStalled, truth[stalled.OK], stalled, func(v1alpha1.ConditionStatus) bool {
-		return stalled.Reason == ReasonBadSettings && want.pending.OK // else Pending tells of it
-	})
-	reported := func(o v1alpha1.YurtCoordinatorCondition) bool {
-		return o.Type == v1alpha1.YurtCoordinatorKubeletsVerifiable
-	}
-	if want.kubelets != nil || slices.ContainsFunc(status.Conditions, reported) {
-		holds, f, _ := verifiable(want.nodes, want.kubelets)
-		put(v1alpha1.YurtCoordinatorKubeletsVerifiable, holds, f, func(was v1alpha1.ConditionStatus) bool {
-			return holds == v1alpha1.ConditionFalse || f.Reason == ReasonKubeletsOverdue ||
-				holds == v1alpha1.ConditionTrue && was == v1alpha1.ConditionFalse
+	if want.standbys.Reason == "" {
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool {
+			return c.Type == v1alpha1.YurtCoordinatorStandbysReady
 		})
 	}
-	putFilled(&status, want.fillings, func(kind v1alpha1.YurtCoordinatorConditionType, f finding) {
-		put(kind, holds(f), f, func(v1alpha1.ConditionStatus) bool { return false })
-	})
-	putHeld(&status, want.held, func(f finding) {
-		put(v1alpha1.YurtCoordinatorEvictionsHeld, holds(f), f, quietly)
-	})
-	return status, changed, transitions
+	return status, !equality.Semantic.DeepEqual(was, status), transitions
+}
+
+// status returns the status of a condition.
+func (f finding) status() v1alpha1.ConditionStatus {
+	switch {
+	case f.Unknown:
+		return v1alpha1.ConditionUnknown
+	case f.OK:
+		return v1alpha1.ConditionTrue
+	}
+	return v1alpha1.ConditionFalse
 }
 
 // say writes the status if it changes, and records Events about transitions.

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -22,9 +21,6 @@ const (
 	// ReasonNoReport: the pool's leader does not report, or nobody leads, or no node reaches the coordinator.
 	ReasonNoReport = "NoReport"
 )
-
-// maxNamed bounds the nodes that a message names for each trouble.
-const maxNamed = 5
 
 // kubelets is what a pool's leader last reported of its kubelets; nil means that it does not report, or not of these.
 type kubelets struct {
@@ -64,12 +60,12 @@ func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found 
 	for _, t := range troubles {
 		if names := by[t.way]; len(names) > 0 {
 			unknown += len(names)
-			says = append(says, bounded(names)+": "+t.says)
+			says = append(says, edge.Some(names)+": "+t.says)
 		}
 	}
 	overdue := ""
 	if names := by[edge.KubeletOverdue]; len(names) > 0 {
-		overdue = " " + bounded(names) + ": kubelet has serverTLSBootstrap, its certificate ends soon, and nobody has " +
+		overdue = " " + edge.Some(names) + ": kubelet has serverTLSBootstrap, its certificate ends soon, and nobody has " +
 			"approved the next: give controller.kubeletServing.cidrs in the chart's values, or kubectl certificate approve."
 	}
 	how := fmt.Sprintf("%d verified by the certificate that the node's hub reports, %d by the cluster's authority",
@@ -91,13 +87,4 @@ func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found 
 	return v1alpha1.ConditionFalse, finding{Reason: reason, Message: fmt.Sprintf("logs, exec and top at the coordinator "+
 		"do not work on %s. %s. Other kubelets: %s.%s", edge.Count(unknown, "node", "nodes"), strings.Join(says, ". "), how,
 		overdue)}, unknown
-}
-
-// bounded joins names, and leaves out all but the first.
-func bounded(names []string) string {
-	slices.Sort(names)
-	if more := len(names) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -16,11 +16,12 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
 const (
-	// indexPool indexes YurtCoordinators and Nodes by their pool.
+	// indexPool indexes YurtCoordinators by their pool.
 	indexPool = "openyurt.io/coordinator-pool"
 
 	// authenticationConfig holds the authority by which the cluster verifies its clients.
@@ -77,8 +78,8 @@ func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, says []v1al
 	}
 	v.census.MinNodes, v.census.BadSettings = v.settings.minNodes(), v.settings.bad
 	var all v1alpha1.YurtCoordinatorList
-	in := client.MatchingFields{indexPool: string(pool)}
-	if err := r.cfg.Client.List(ctx, &all, in, client.UnsafeDisableDeepCopy); err != nil {
+	err = r.cfg.Client.List(ctx, &all, client.MatchingFields{indexPool: string(pool)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return view{}, fmt.Errorf("list YurtCoordinators of pool %s: %w", pool, err)
 	}
 	for i := range all.Items {
@@ -87,11 +88,9 @@ func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, says []v1al
 			v.census.Deployed = true
 		}
 	}
-	var nodes corev1.NodeList
-	if err := r.cfg.Client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
-		return view{}, fmt.Errorf("list Nodes of pool %s: %w", pool, err)
+	if v.nodes, err = control.NodesOf(ctx, r.cfg.Client, pool); err != nil {
+		return view{}, err
 	}
-	v.nodes = nodes.Items
 	for i := range v.nodes {
 		v.census.Nodes = append(v.census.Nodes,
 			NodeFact{Name: edge.NodeName(v.nodes[i].Name), Autonomous: autonomous(&v.nodes[i])})

@@ -7,13 +7,11 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -47,9 +45,7 @@ const (
 	retryMax = 2 * time.Minute
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// Cached says what the manager's cache must hold: the coordinators' own Pods and ReplicaSets, one Service and one ConfigMap. Of
+// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of
 // Nodes and Leases the cache needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
@@ -62,17 +58,12 @@ func Cached() map[client.Object]cache.ByObject {
 			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
 			Transform:  cache.TransformStripManagedFields(),
 		},
-		// Their metadata is all that is asked for. A Deployment's ReplicaSets bear the labels of its Pods.
-		&appsv1.ReplicaSet{}: {
-			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
-			Transform:  cache.TransformStripManagedFields(),
-		},
 		&corev1.Service{}:   one(edge.ServiceCoordinator),
 		&corev1.ConfigMap{}: one(authenticationConfig),
 	}
 }
 
-// ofCoordinators selects coordinators' Pods and ReplicaSets.
+// ofCoordinators selects coordinators' Pods.
 func ofCoordinators() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})
 }
@@ -80,47 +71,43 @@ func ofCoordinators() labels.Selector {
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func CachedAnnotations() []string { return []string{edge.AnnotationLANAddress} }
 
-// AddTo registers the controllers with a manager, to run while the manager leads.
+// AddTo registers the controllers with a manager, to run while the manager leads. It needs the index of control.IndexNodes.
 func (r *Reconciler) AddTo(mgr manager.Manager) error {
-	for _, i := range []struct {
-		obj  client.Object
-		pool func(client.Object) []string
-	}{{&v1alpha1.YurtCoordinator{}, coordinatorIndex}, {&corev1.Node{}, nodeIndex}} {
-		if err := mgr.GetFieldIndexer().IndexField(context.Background(), i.obj, indexPool, i.pool); err != nil {
-			return fmt.Errorf("index of %T by pool: %w", i.obj, err)
-		}
+	index := mgr.GetFieldIndexer().IndexField
+	if err := index(context.Background(), &v1alpha1.YurtCoordinator{}, indexPool, coordinatorIndex); err != nil {
+		return fmt.Errorf("index YurtCoordinators by their pool: %w", err)
 	}
 	var coordinators []source.Source
 	for _, k := range r.kinds() {
 		coordinators = append(coordinators, source.Kind(mgr.GetCache(), k.object, k.coordinators))
 	}
 	coordinators = append(coordinators, source.Channel(r.fleetTurned, handler.Funcs{
-		GenericFunc: func(ctx context.Context, _ event.GenericEvent, q queue) { r.enqueueAll(ctx, q) },
+		GenericFunc: func(ctx context.Context, _ event.GenericEvent, q control.Queue) { r.enqueueAll(ctx, q) },
 	}))
-	first := source.Func(func(_ context.Context, q queue) error {
+	first := source.Func(func(_ context.Context, q control.Queue) error {
 		q.Add(appRequest)
 		return nil
 	})
-	fleet := []source.Source{first}
-	for _, k := range r.kinds() {
-		if k.fleet != nil {
-			soon := func(q queue) { q.AddAfter(appRequest, gather) }
-			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, on(k.fleet, soon)))
-		}
-	}
-	if r.cfg.PoolSettings {
-		var create []source.Source
-		for _, k := range r.kinds() {
-			if k.create != nil {
-				soon := func(q queue) { q.AddAfter(createRequest, gather) }
-				create = append(create, source.Kind(mgr.GetCache(), k.object, on(k.create, soon)))
+	soon := func(request reconcile.Request) func(context.Context, client.Object, control.Queue) {
+		return func(_ context.Context, obj client.Object, q control.Queue) {
+			if wakes(obj) {
+				q.AddAfter(request, gather)
 			}
 		}
-		if err := add(mgr, createController, 1, r.reconcileCreate, create); err != nil {
-			return err
+	}
+	fleet, create := []source.Source{first}, []source.Source{}
+	for _, k := range r.kinds() {
+		if k.fleet != nil {
+			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, control.On(k.fleet, soon(appRequest))))
+		}
+		if k.create != nil {
+			create = append(create, source.Kind(mgr.GetCache(), k.object, control.On(k.create, soon(createRequest))))
 		}
 	}
-	err := add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
+	err := add(mgr, createController, 1, r.reconcileCreate, create)
+	if err == nil {
+		err = add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
+	}
 	if err == nil {
 		err = add(mgr, fleetController, 1, r.reconcileFleet, fleet)
 	}
@@ -143,13 +130,6 @@ func coordinatorIndex(obj client.Object) []string {
 	return nil
 }
 
-func nodeIndex(obj client.Object) []string {
-	if pool := poolOf(obj); pool != "" {
-		return []string{string(pool)}
-	}
-	return nil
-}
-
 // kind says what changes of one kind of object mean.
 type kind struct {
 	object client.Object
@@ -164,60 +144,43 @@ type kind struct {
 // kinds returns the kinds to watch, each with what it enqueues. A change that matters to no pool, such as a heartbeat, enqueues
 // nothing.
 func (r *Reconciler) kinds() []kind {
-	all := func(ctx context.Context, _ client.Object, q queue) { r.enqueueAll(ctx, q) }
+	all := func(ctx context.Context, _ client.Object, q control.Queue) { r.enqueueAll(ctx, q) }
 	more := []kind{}
 	if r.cfg.PoolSettings {
-		more = append(more, kind{&v1alpha1.PoolSettings{}, each(specChanged, all), specChanged, specChanged})
+		more = append(more, kind{&v1alpha1.PoolSettings{}, control.On(specChanged, all), specChanged, specChanged})
 	}
-	ofPool := func(ctx context.Context, obj client.Object, q queue) { r.enqueuePool(ctx, poolOf(obj), q) }
-	member := func(ctx context.Context, obj client.Object, q queue) { ofPool(ctx, obj, gathered{q}) }
-	named := func(ctx context.Context, obj client.Object, q queue) {
+	ofPool := func(ctx context.Context, obj client.Object, q control.Queue) { r.enqueuePool(ctx, poolOf(obj), q) }
+	member := func(ctx context.Context, obj client.Object, q control.Queue) { ofPool(ctx, obj, gathered{q}) }
+	named := func(ctx context.Context, obj client.Object, q control.Queue) {
 		r.enqueuePool(ctx, edge.PoolName(obj.GetName()), q)
 	}
 	return append(more, []kind{
-		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), servesOrChanged, specChanged},
-		{&v1beta2.NodePool{}, each(poolChanged, named), poolChanged, poolChanged},
-		{&corev1.Node{}, each(nodeChanged, member), memberChanged, memberChanged},
-		{&corev1.Pod{}, each(nil, ofPool), nil, nil},
-		{replicaSet(), each(ownersChanged, ofPool), nil, nil},
-		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueReport), nil, nil},
-		{&v1beta1.YurtAppSet{}, handler.Funcs{}, ours(appChanged), nil},
-		{&corev1.Service{}, each(serviceChanged, all), serviceChanged, nil},
-		{&corev1.ConfigMap{}, each(clientCAChanged, all), nil, nil},
+		{&v1alpha1.YurtCoordinator{}, control.On(coordinatorChanged, r.enqueueSiblings), servesOrChanged, specChanged},
+		{&v1beta2.NodePool{}, control.On(poolChanged, named), poolChanged, poolChanged},
+		{&corev1.Node{}, control.On(nodeChanged, member), memberChanged, memberChanged},
+		{&corev1.Pod{}, control.On(nil, ofPool), nil, nil},
+		{&coordinationv1.Lease{}, control.On(leaseChanged, r.enqueueReport), nil, nil},
+		{&v1beta1.YurtAppSet{}, handler.Funcs{}, appChanged, nil},
+		{&corev1.Service{}, control.On(serviceChanged, all), serviceChanged, nil},
+		{&corev1.ConfigMap{}, control.On(clientCAChanged, all), nil, nil},
 	}...)
 }
 
-// each calls enqueue for a new object and for a deleted one. For a relevant change it calls enqueue twice: for the old object and
-// for the new one.
-func each(changed func(was, is client.Object) bool, enqueue func(context.Context, client.Object, queue)) handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			if changed == nil || changed(e.ObjectOld, e.ObjectNew) {
-				enqueue(ctx, e.ObjectOld, q)
-				enqueue(ctx, e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+// wakes reports whether an object can matter to what all coordinators share. A Node outside of any pool, and a YurtAppSet that is
+// not the coordinators' own, can't.
+func wakes(obj client.Object) bool {
+	switch obj.(type) {
+	case *corev1.Node:
+		return poolOf(obj) != ""
+	case *v1beta1.YurtAppSet:
+		_, slot := slotOfApp(obj)
+		return slot
 	}
-}
-
-// on calls enqueue for each relevant change. was is nil for a new object, is for a deleted one.
-func on(changed func(was, is client.Object) bool, enqueue func(queue)) handler.EventHandler {
-	when := func(was, is client.Object, q queue) {
-		if changed(was, is) {
-			enqueue(q)
-		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { when(nil, e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { when(e.ObjectOld, e.ObjectNew, q) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { when(e.Object, nil, q) },
-	}
+	return true
 }
 
 func specChanged(was, is client.Object) bool {
-	return was == nil || is == nil || was.GetUID() != is.GetUID() || was.GetGeneration() != is.GetGeneration() ||
+	return was.GetUID() != is.GetUID() || was.GetGeneration() != is.GetGeneration() ||
 		!was.GetDeletionTimestamp().Equal(is.GetDeletionTimestamp())
 }
 
@@ -241,30 +204,29 @@ func coordinatorChanged(was, is client.Object) bool {
 func servesOrChanged(was, is client.Object) bool {
 	before, ok := was.(*v1alpha1.YurtCoordinator)
 	after, ok2 := is.(*v1alpha1.YurtCoordinator)
-	return specChanged(was, is) || coordinatorChanged(was, is) || ok && ok2 && serve(before.Status) != serve(after.Status)
+	return coordinatorChanged(was, is) || ok && ok2 && serve(before.Status) != serve(after.Status)
 }
 
 // memberChanged reports whether a node's pool or its autonomy changed.
 func memberChanged(was, is client.Object) bool {
-	before, after := node(was), node(is)
-	if before == nil || after == nil {
-		return before != nil && poolOf(before) != "" || after != nil && poolOf(after) != ""
-	}
-	return poolOf(before) != poolOf(after) || autonomous(before) != autonomous(after)
+	return poolOf(was) != poolOf(is) || autonomous(node(was)) != autonomous(node(is))
 }
 
 // nodeChanged reports whether a node's pool, addresses or state (counts as dead, is delegated, is held) changed.
 func nodeChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
-	return memberChanged(was, is) || before != nil && after != nil &&
-		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) ||
-			before.Annotations[edge.AnnotationLANAddress] != after.Annotations[edge.AnnotationLANAddress] ||
-			countsAsDead(before) != countsAsDead(after) ||
-			isDelegated(before) != isDelegated(after) || heldSays(before) != heldSays(after))
+	return memberChanged(was, is) || !slices.Equal(before.Status.Addresses, after.Status.Addresses) ||
+		before.Annotations[edge.AnnotationLANAddress] != after.Annotations[edge.AnnotationLANAddress] ||
+		countsAsDead(before) != countsAsDead(after) || isDelegated(before) != isDelegated(after) ||
+		heldSays(before) != heldSays(after)
 }
 
+// node returns an object of which the handler knows that it is a Node.
 func node(obj client.Object) *corev1.Node {
-	n, _ := obj.(*corev1.Node)
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return &corev1.Node{}
+	}
 	return n
 }
 
@@ -274,10 +236,6 @@ func leaseChanged(was, is client.Object) bool {
 	return ok && ok2 && slices.ContainsFunc(edge.AnnotationsOfReports, func(key string) bool {
 		return before.Annotations[key] != after.Annotations[key]
 	})
-}
-
-func ownersChanged(was, is client.Object) bool {
-	return toJSON(was.GetOwnerReferences()) != toJSON(is.GetOwnerReferences()) || poolOf(was) != poolOf(is)
 }
 
 func serviceChanged(was, is client.Object) bool {
@@ -293,20 +251,8 @@ func clientCAChanged(was, is client.Object) bool {
 	return ok && ok2 && before.Data[clientCAKey] != after.Data[clientCAKey]
 }
 
-// ours limits changes of YurtAppSets to the coordinators' own.
-func ours(changed func(was, is client.Object) bool) func(was, is client.Object) bool {
-	return func(was, is client.Object) bool {
-		obj := is
-		if obj == nil {
-			obj = was
-		}
-		_, slot := slotOfApp(obj)
-		return slot && changed(was, is)
-	}
-}
-
 // enqueueSiblings enqueues a YurtCoordinator, which may no longer be in the cache, and the others of its pool.
-func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q queue) {
+func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q control.Queue) {
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 	if c, ok := obj.(*v1alpha1.YurtCoordinator); ok {
 		r.enqueuePool(ctx, edge.PoolName(c.Spec.NodePool), q)
@@ -314,29 +260,29 @@ func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q q
 }
 
 // gathered is a queue that delays additions so that they gather.
-type gathered struct{ queue }
+type gathered struct{ control.Queue }
 
 // Add implements workqueue.TypedInterface.
 func (g gathered) Add(r reconcile.Request) { g.AddAfter(r, gather) }
 
 // enqueueReport enqueues the pool that a Lease reports about. What nodes' own Leases say is on their Nodes.
-func (r *Reconciler) enqueueReport(ctx context.Context, obj client.Object, q queue) {
+func (r *Reconciler) enqueueReport(ctx context.Context, obj client.Object, q control.Queue) {
 	if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Namespace == corev1.NamespaceNodeLease {
 		r.enqueuePool(ctx, reports(lease), gathered{q})
 	}
 }
 
-func (r *Reconciler) enqueuePool(ctx context.Context, pool edge.PoolName, q queue) {
+func (r *Reconciler) enqueuePool(ctx context.Context, pool edge.PoolName, q control.Queue) {
 	if pool != "" {
 		r.enqueue(ctx, q, client.MatchingFields{indexPool: string(pool)})
 	}
 }
 
-func (r *Reconciler) enqueueAll(ctx context.Context, q queue) { r.enqueue(ctx, q) }
+func (r *Reconciler) enqueueAll(ctx context.Context, q control.Queue) { r.enqueue(ctx, q) }
 
 // enqueue enqueues YurtCoordinators, which it reads from the cache only. That fails only while the cache starts or stops.
 // Nothing is lost then, because every YurtCoordinator counts as new after a start.
-func (r *Reconciler) enqueue(ctx context.Context, q queue, which ...client.ListOption) {
+func (r *Reconciler) enqueue(ctx context.Context, q control.Queue, which ...client.ListOption) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, which...); err != nil {
 		return

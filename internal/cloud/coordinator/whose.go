@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,7 +18,7 @@ import (
 
 // Labels do not make a Pod the coordinator. A kubelet may create a mirror Pod of any name and labels in any namespace, and so
 // lead the pool's hubs and operators to its own machine. But it can't choose the owner: Kubernetes lets only its Node own a
-// mirror Pod. So the coordinator is a Pod that a ReplicaSet of the pool's Deployment controls.
+// mirror Pod. So the coordinator is a Pod that a ReplicaSet controls. Whoever may make other Pods in kube-system has the cluster.
 
 // foreignAgain is the least time between two warnings about Pods that only look like a pool's coordinator.
 const foreignAgain = 10 * time.Minute
@@ -28,16 +26,9 @@ const foreignAgain = 10 * time.Minute
 // ReasonForeignPod is the reason of the Event about such a Pod.
 const ReasonForeignPod = "ForeignPod"
 
-// replicaSet is a ReplicaSet as it is cached: its metadata alone.
-func replicaSet() *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
-		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet",
-	}}
-}
-
 // crew are the Pods that bear the labels of a pool's coordinators.
 type crew struct {
-	// made are those that a ReplicaSet controls, known or not: while a Deployment is deleted, its ReplicaSets go first.
+	// made are those that a ReplicaSet controls.
 	made []corev1.Pod
 	// current is the coordinator in each slot, or nil.
 	current [edge.MaxSlots]*corev1.Pod
@@ -45,21 +36,17 @@ type crew struct {
 	foreign []string
 }
 
-// assign separates a pool's own Pods from Pods that only bear the same labels, which no ReplicaSet controls. sets are the UIDs
-// of the ReplicaSets of the pool's Deployments.
-func assign(pods []corev1.Pod, sets map[types.UID]bool) crew {
+// assign separates a pool's own Pods from Pods that only bear the same labels, which no ReplicaSet controls.
+func assign(pods []corev1.Pod) crew {
 	var c crew
 	var ours [edge.MaxSlots][]corev1.Pod
 	for _, p := range pods {
-		set := setOf(&p)
-		switch {
-		case set == "":
+		if !isMade(&p) {
 			c.foreign = append(c.foreign, p.Name)
 			continue
-		case sets[set]:
-			if slot, ok := slotOf(&p); ok {
-				ours[slot] = append(ours[slot], p)
-			}
+		}
+		if slot, ok := slotOf(&p); ok {
+			ours[slot] = append(ours[slot], p)
 		}
 		c.made = append(c.made, p)
 	}
@@ -87,46 +74,20 @@ func (c crew) taken(node string, but edge.Slot) bool {
 	return false
 }
 
-// setOf returns the UID of the ReplicaSet that controls a Pod; empty means none. A mirror Pod never has one, whatever its
-// metadata says.
-func setOf(p *corev1.Pod) types.UID {
+// isMade reports whether a ReplicaSet controls a Pod. None controls a mirror Pod, whatever its metadata says.
+func isMade(p *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(p)
-	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror || owner == nil ||
-		owner.APIVersion != appsv1.SchemeGroupVersion.String() || owner.Kind != "ReplicaSet" {
-		return ""
-	}
-	return owner.UID
+	_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
+	return !mirror && owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() && owner.Kind == "ReplicaSet"
 }
 
-// crew reads a pool's Pods and ReplicaSets from the cache.
+// crew reads a pool's Pods from the cache.
 func (r *Reconciler) crew(ctx context.Context, pool edge.PoolName) (crew, error) {
-	pods, sets, err := r.allOf(ctx, ofPool(pool))
-	if err != nil {
-		return crew{}, fmt.Errorf("of pool %s: %w", pool, err)
-	}
-	return assign(pods, sets), nil
-}
-
-// allOf reads coordinators' Pods, and which ReplicaSets are of one of their Deployments.
-func (r *Reconciler) allOf(ctx context.Context, which ...client.ListOption) ([]corev1.Pod, map[types.UID]bool, error) {
 	var pods corev1.PodList
-	which = append(which, client.InNamespace(edge.NamespaceSystem))
-	if err := r.cfg.Client.List(ctx, &pods, which...); err != nil {
-		return nil, nil, fmt.Errorf("list the coordinators' Pods: %w", err)
+	if err := r.cfg.Client.List(ctx, &pods, ofPool(pool), client.InNamespace(edge.NamespaceSystem)); err != nil {
+		return crew{}, fmt.Errorf("list the Pods of the coordinators of pool %s: %w", pool, err)
 	}
-	sets := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{
-		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSetList",
-	}}
-	if err := r.cfg.Client.List(ctx, sets, which...); err != nil {
-		return nil, nil, fmt.Errorf("list the coordinators' ReplicaSets: %w", err)
-	}
-	known := make(map[types.UID]bool, len(sets.Items))
-	for i := range sets.Items {
-		owner := metav1.GetControllerOf(&sets.Items[i])
-		known[sets.Items[i].UID] = owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() &&
-			owner.Kind == "Deployment" && strings.HasPrefix(owner.Name, edge.AppCoordinator+"-")
-	}
-	return pods.Items, known, nil
+	return assign(pods.Items), nil
 }
 
 // accuse says that Pods bear the labels of a pool's coordinator and are not it, at most once in foreignAgain.

@@ -52,10 +52,8 @@ func TestAssign(t *testing.T) {
 		{"owned, not controlled", []corev1.Pod{pod("p", owned("apps/v1", "ReplicaSet", "ours", false))}, "", "p", 0},
 		{"another kind, called so, too", []corev1.Pod{pod("p", owned("example.com/v1", "ReplicaSet", "ours", true))}, "", "p", 0},
 		{"a StatefulSet's", []corev1.Pod{pod("p", owned("apps/v1", "StatefulSet", "ours", true))}, "", "p", 0},
-		{"of somebody else's ReplicaSet", []corev1.Pod{pod("p", owned("apps/v1", "ReplicaSet", "theirs", true))}, "", "", 1},
-		{"of a ReplicaSet that is gone", []corev1.Pod{pod("p", owned("apps/v1", "ReplicaSet", "gone", true))}, "", "", 1},
 	} {
-		got := assign(c.pods, map[types.UID]bool{"ours": true, "theirs": false})
+		got := assign(c.pods)
 		name := ""
 		if got.current[0] != nil {
 			name = got.current[0].Name

@@ -48,7 +48,8 @@ func TestTheYurtAppSetIsSmall(t *testing.T) {
 		t.Fatalf("%d different settings, %d slots", len(asked), most)
 	}
 	for _, slot := range edge.Slots() {
-		app, err := AppSet(Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), slot, asked...)
+		config := Config{Program: Program{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}}.completed()
+		app, err := AppSet(config, slot, asked...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,7 @@ func TestTheOrderOfTaintsDoesNotMatter(t *testing.T) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	settings.ExtraArgs = append(slices.Clone(settings.ExtraArgs), "--more=1")
-	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
+	config := Config{Program: Program{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}}.completed()
 	if b := askedOf("", tainted, settings); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
 		t.Error("an argument makes no difference")
 	}
@@ -82,7 +83,9 @@ func TestTheOrderOfTaintsDoesNotMatter(t *testing.T) {
 
 // TestTweaks: with them the template becomes the Pod of a pool that asks this, and its digest is on the Pod.
 func TestTweaks(t *testing.T) {
-	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"}}.completed()
+	config := Config{Program: Program{
+		Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"},
+	}}.completed()
 	config.Settings.Verbosity = ptr.To[int32](2)
 	asked := []Asked{
 		askedOf("", tainted, config.Settings), askedOf("v1.2.3", nil, manySettings()), askedOf("", nil,
@@ -129,7 +132,7 @@ func TestTweaks(t *testing.T) {
 // TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
 func TestEachTweakFitsTheSpecAlone(t *testing.T) {
 	asked := []Asked{{Taints: tainted}, {}, {Settings: manySettings()}}
-	app, err := AppSet(Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), 0, asked...)
+	app, err := AppSet(Config{Program: Program{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}}.completed(), 0, asked...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +282,7 @@ func TestKubeletsAreVerified(t *testing.T) {
 // TestProbes: kubelet shows no certificate, so it does not ask where one is demanded.
 // TestANewPodWaitsForNoOld: one on a dead node stays for as long as its Node does.
 func TestANewPodWaitsForNoOld(t *testing.T) {
-	s := template(Config{Image: "i", Release: "v1.0.0"}.completed(), 0).Spec.Strategy
+	s := template(Config{Program: Program{Image: "i", Release: "v1.0.0"}}.completed(), 0).Spec.Strategy
 	if u := s.RollingUpdate; s.Type != appsv1.RollingUpdateDeploymentStrategyType || u.MaxUnavailable.IntValue() != 1 ||
 		u.MaxSurge.IntValue() != 0 {
 		t.Errorf("the Deployment's strategy is %+v", s)
@@ -287,7 +290,7 @@ func TestANewPodWaitsForNoOld(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	spec := podSpec(Config{Image: "i", Release: "v1.0.0"}.completed(), 0, Asked{})
+	spec := podSpec(Config{Program: Program{Image: "i", Release: "v1.0.0"}}.completed(), 0, Asked{})
 	container := spec.Containers[0]
 	if !spec.HostNetwork {
 		t.Error("127.0.0.1 of a Pod's own network is not kubelet's")

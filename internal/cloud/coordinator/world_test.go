@@ -45,6 +45,7 @@ import (
 	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -103,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.YurtCoordinator{}, &v1beta1.YurtAppSet{}, &corev1.Pod{}).
 		WithIndex(&v1alpha1.YurtCoordinator{}, indexPool, coordinatorIndex).
-		WithIndex(&corev1.Node{}, indexPool, nodeIndex).
+		WithIndex(&corev1.Node{}, control.IndexPool, control.PoolOf).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).
 		Build()
 	w.makeSigner()
@@ -144,9 +145,8 @@ func (w *world) restart() {
 	w.calls, w.writes, w.fatal = 0, 0, 0
 	c := interceptor.NewClient(w.api, w.hooks())
 	w.r = New(Config{
-		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Release: w.release,
-		Kubernetes: "v1.0.0", Lives: w.lives,
-		PoolSettings: true, Settings: w.settings,
+		Client: c, Reader: c, Events: &w.events, Clock: w.clock, PoolSettings: true, Settings: w.settings,
+		Program: Program{Image: image, Release: w.release, Kubernetes: "v1.0.0", Lives: w.lives},
 	})
 }
 

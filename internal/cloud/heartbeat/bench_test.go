@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"yurtcoordinator/internal/cloud/control"
 )
 
 // BenchmarkRenewal is the cost of one heartbeat that changes nothing: 100 of these a second for 1000 nodes.
@@ -69,7 +70,7 @@ func BenchmarkReconcile(b *testing.B) {
 	w.said()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := w.policy.Reconcile(b.Context(), requestFor("n1")); err != nil {
+		if _, err := w.policy.Reconcile(b.Context(), control.Request("n1")); err != nil {
 			b.Fatal(err)
 		}
 	}

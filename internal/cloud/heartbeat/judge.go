@@ -1,46 +1,29 @@
 package heartbeat
 
 import (
-	"fmt"
 	"time"
 )
 
 // Verdict is what a node's Lease means.
-type Verdict uint8
+type Verdict string
 
 const (
 	// NoLease: no Lease of this node was seen since the start. Nothing is known.
-	NoLease Verdict = iota
+	NoLease Verdict = ""
 
 	// Unobserved: a Lease was found, but not yet seen to be renewed. It may be hours old.
-	Unobserved
+	Unobserved Verdict = "Unobserved"
 
 	// Direct: the node renews its Lease itself. Link and node are fine.
-	Direct
+	Direct Verdict = "Direct"
 
 	// Delegated: another node of the pool renews the Lease, or passes on the node's own renewals (see Finding.Relayed). The
 	// link is down, and the node is fine.
-	Delegated
+	Delegated Verdict = "Delegated"
 
 	// Silent: nobody renews the Lease, or it was deleted. The node is dead, or all of its links are.
-	Silent
+	Silent Verdict = "Silent"
 )
-
-func (v Verdict) String() string {
-	switch v {
-	case NoLease:
-		return "NoLease"
-	case Unobserved:
-		return "Unobserved"
-	case Direct:
-		return "Direct"
-	case Delegated:
-		return "Delegated"
-	case Silent:
-		return "Silent"
-	}
-	return fmt.Sprintf("Verdict(%d)", uint8(v))
-}
 
 // Observation is what is known about a node's Lease at one instant. The zero Observation means that the node has no Lease.
 type Observation struct {

@@ -51,14 +51,3 @@ func TestJudge(t *testing.T) {
 		})
 	}
 }
-
-func TestVerdictString(t *testing.T) {
-	for v, want := range map[Verdict]string{
-		NoLease: "NoLease", Unobserved: "Unobserved", Direct: "Direct", Delegated: "Delegated", Silent: "Silent",
-		99: "Verdict(99)",
-	} {
-		if got := v.String(); got != want {
-			t.Errorf("String() = %q, want %q", got, want)
-		}
-	}
-}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -194,7 +195,7 @@ func (p *Policy) wake(ctx context.Context, pool edge.PoolName) {
 	}
 	for i := range nodes.Items {
 		if ConditionOf(&nodes.Items[i], edge.ConditionCloudLinkDown).Status == corev1.ConditionTrue {
-			p.queue.add(requestFor(nodes.Items[i].Name))
+			p.queue.add(control.Request(nodes.Items[i].Name))
 		}
 	}
 }
@@ -207,7 +208,7 @@ type lateQueue struct {
 }
 
 // begin is a source.Func.
-func (l *lateQueue) begin(_ context.Context, q queue) error {
+func (l *lateQueue) begin(_ context.Context, q control.Queue) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = q

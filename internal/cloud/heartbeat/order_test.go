@@ -9,6 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/internal/cloud/control"
 )
 
 // justCut makes nodes whose heartbeats come delegated since a moment ago.
@@ -58,14 +60,14 @@ func TestSecondHalf(t *testing.T) {
 	w := newWorld(t)
 	w.justCut("n1")
 	w.said()
-	result, err := w.policy.Reconcile(t.Context(), requestFor("n1"))
+	result, err := w.policy.Reconcile(t.Context(), control.Request("n1"))
 	if err != nil || result.RequeueAfter != echoLost || result.Priority == nil || *result.Priority != conditionsLast {
 		t.Errorf("after the taint: %+v, %v", result, err)
 	}
 	if said := w.said(); !slices.Equal(said, []string{"taint"}) {
 		t.Errorf("the first reconcile wrote %v", said)
 	}
-	result, err = w.policy.Reconcile(t.Context(), requestFor("n1"))
+	result, err = w.policy.Reconcile(t.Context(), control.Request("n1"))
 	if err != nil || result.RequeueAfter <= echoLost {
 		t.Errorf("after the condition: %+v, %v", result, err)
 	}

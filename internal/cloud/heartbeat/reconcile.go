@@ -15,16 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
 
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
-
-// conflictDelay is the least wait after a conflict; jitter at most doubles it. The cache has the newer copy within
-// milliseconds. The wait is a tenth of the second within which a taint must be written.
-const conflictDelay = 100 * time.Millisecond
 
 // Config is what a Policy needs. All fields are required unless it says otherwise.
 type Config struct {
@@ -109,9 +106,6 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		err = p.putBack(ctx, &node, finding)
 	}
 	switch {
-	case apierrors.IsConflict(err):
-		klog.FromContext(ctx).V(2).Info("Node or Lease changed since it was read; trying again", "node", klog.KRef("", req.Name))
-		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
 	case apierrors.IsNotFound(err): // deleted meanwhile; the watch will tell
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -181,7 +175,8 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 }
 
 func (p *Policy) tell(node *corev1.Node, e Event) {
-	p.events.Eventf(regarding(node), nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
+	about := objects.Regarding(node, corev1.SchemeGroupVersion.WithKind("Node"))
+	p.events.Eventf(about, nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
 }
 
 // writeNode writes taints and label. It replaces the whole list of taints, because Kubernetes treats the list as one value. The
@@ -246,12 +241,6 @@ func (c Condition) at(now metav1.Time, kind corev1.NodeConditionType, confirmed 
 	return corev1.NodeCondition{
 		Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now, LastHeartbeatTime: confirmed,
 	}
-}
-
-// regarding names the Node of an Event. It leaves out the resourceVersion, because the recorder merges equal Events, and with a
-// resourceVersion no two would be equal.
-func regarding(node *corev1.Node) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }
 
 func poolOf(node *corev1.Node) edge.PoolName { return edge.PoolName(node.Labels[edge.LabelNodePool]) }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -88,7 +89,7 @@ func TestFailures(t *testing.T) {
 		refused := errors.New("refused")
 		w.fail = func(string) error { return refused }
 		w.renew("n1", true)
-		_, err := w.policy.Reconcile(t.Context(), requestFor("n1"))
+		_, err := w.policy.Reconcile(t.Context(), control.Request("n1"))
 		if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Node n1") {
 			t.Errorf("Reconcile = %v", err)
 		}
@@ -99,7 +100,7 @@ func TestFailures(t *testing.T) {
 			return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, node)
 		}
 		w.renew("n1", true)
-		if result, err := w.policy.Reconcile(t.Context(), requestFor("n1")); err != nil || !result.IsZero() {
+		if result, err := w.policy.Reconcile(t.Context(), control.Request("n1")); err != nil || !result.IsZero() {
 			t.Errorf("Reconcile = %v, %v", result, err)
 		}
 	})

@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,19 +70,19 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 // nothing, even if 1000 nodes send one every 10 s.
 func (p *Policy) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q control.Queue) {
 			if p.sightings.Saw(e.Object) {
-				q.Add(requestFor(e.Object.Name))
+				q.Add(control.Request(e.Object.Name))
 			}
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q control.Queue) {
 			if p.sightings.Saw(e.ObjectNew) {
-				q.Add(requestFor(e.ObjectNew.Name))
+				q.Add(control.Request(e.ObjectNew.Name))
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q control.Queue) {
 			if p.sightings.Lost(e.Object) {
-				q.Add(requestFor(e.Object.Name))
+				q.Add(control.Request(e.Object.Name))
 			}
 		},
 	}
@@ -92,28 +91,28 @@ func (p *Policy) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconc
 // nodeHandler enqueues new Nodes, deleted Nodes, and those that no longer say what they should.
 func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
-			q.Add(requestFor(e.Object.Name))
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q control.Queue) {
+			q.Add(control.Request(e.Object.Name))
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q control.Queue) {
 			name := edge.NodeName(e.ObjectNew.Name)
 			finding, _ := p.sightings.Judge(name)
 			finding = p.damper.peek(name, finding, p.ends.Running())
 			change := p.plan(e.ObjectNew, finding)
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
-				q.Add(requestFor(e.ObjectNew.Name))
+				q.Add(control.Request(e.ObjectNew.Name))
 			case GivenUp(ConditionOf(e.ObjectNew, corev1.NodeReady)) && !GivenUp(ConditionOf(e.ObjectOld, corev1.NodeReady)):
-				q.Add(requestFor(e.ObjectNew.Name)) // compareGrace looks at it
+				q.Add(control.Request(e.ObjectNew.Name)) // compareGrace looks at it
 			case change.IsZero():
 			case !change.edits() && p.plan(e.ObjectOld, finding).edits():
-				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint; its condition is due
+				addLast(q, control.Request(e.ObjectNew.Name)) // our own taint; its condition is due
 			default:
-				q.AddAfter(requestFor(e.ObjectNew.Name), undoneDelay)
+				q.AddAfter(control.Request(e.ObjectNew.Name), undoneDelay)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			q.Add(requestFor(e.Object.Name))
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q control.Queue) {
+			q.Add(control.Request(e.Object.Name))
 		},
 	}
 }
@@ -125,10 +124,6 @@ func addLast(q queue, r reconcile.Request) {
 		return
 	}
 	q.Add(r)
-}
-
-func requestFor(node string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
 // Cached says what the manager's cache must hold. Of Leases it holds those of nodes, and those in which pools' leaders report.

@@ -345,12 +345,12 @@ func (w *world) reconcile(name string) {
 	delete(w.due, name)
 	w.reconciles++
 	ctx := klog.NewContext(w.t.Context(), logr.Discard())
-	result, err := w.policy.Reconcile(ctx, requestFor(name))
+	result, err := w.policy.Reconcile(ctx, control.Request(name))
 	switch {
 	case err != nil:
-		worldQueue{w: w}.AddAfter(requestFor(name), control.Base)
+		worldQueue{w: w}.AddAfter(control.Request(name), control.Base)
 	case result.RequeueAfter > 0:
-		worldQueue{w: w}.AddAfter(requestFor(name), result.RequeueAfter)
+		worldQueue{w: w}.AddAfter(control.Request(name), result.RequeueAfter)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
 )
 
 // Reasons of the conditions.
@@ -73,7 +74,7 @@ func conditions(pool *v1beta2.NodePool, all bool, now metav1.Time) []v1beta2.Nod
 	wrong := invalid(pool)
 	switch {
 	case len(wrong) > 0:
-		message := "No node can have this; correct the NodePool: " + some(wrong)
+		message := "No node can have this; correct the NodePool: " + edge.Some(wrong)
 		set(v1beta2.NodePoolReady, false, ReasonInvalidValues, message)
 		set(v1beta2.NodePoolStalled, true, ReasonInvalidValues, message)
 		return next

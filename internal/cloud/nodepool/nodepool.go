@@ -1,16 +1,12 @@
 package nodepool
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,9 +23,6 @@ const (
 	// that the same manager no longer applies.
 	FieldOwner = "coordinator-controller-nodepool"
 
-	// index finds the Nodes of a pool in the cache.
-	index = "nodepool.pool"
-
 	// workers is how many objects each controller writes at a time; a write is a round trip of a few milliseconds.
 	workers = 8
 
@@ -39,15 +32,10 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// conflictDelay is the least wait before a retry after a conflict; jitter up to doubles it.
-	conflictDelay = 100 * time.Millisecond
-
 	// settle is how long a change of a node waits for changes of other nodes in the pool. So when a pool comes up, its status
 	// is written a few times, and not once for each node.
 	settle = 200 * time.Millisecond
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required.
 type Config struct {
@@ -84,17 +72,8 @@ func Cached() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&v1beta2.NodePool{}: {Transform: cache.TransformStripManagedFields()}}
 }
 
-// AddTo registers the controllers with a manager, to run while the manager leads.
+// AddTo registers the controllers with a manager, to run while the manager leads. It needs the index of control.IndexNodes.
 func (c *Controller) AddTo(mgr manager.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, func(o client.Object) []string {
-		if node, ok := o.(*corev1.Node); ok && poolOf(node) != "" {
-			return []string{poolOf(node)}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("index Nodes by their pool: %w", err)
-	}
 	k := mgr.GetCache()
 	return errors.Join(
 		add(mgr, "nodepool-nodes", c.nodes,
@@ -109,38 +88,4 @@ func add(mgr manager.Manager, name string, r reconcile.Reconciler, watched ...so
 	return control.Controller{
 		Name: name, Reconciler: r, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: watched,
 	}.AddTo(mgr)
-}
-
-// membersOf returns a pool's Nodes from the cache. They must not be changed.
-func membersOf(ctx context.Context, c client.Reader, pool string) ([]corev1.Node, error) {
-	found := &corev1.NodeList{}
-	if err := c.List(ctx, found, client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the nodes of pool %s: %w", pool, err)
-	}
-	return found.Items, nil
-}
-
-// announced remembers what was last said about each object, so that it is said once. A restart says it once more.
-type announced struct {
-	mu   sync.Mutex
-	last map[string]string // by the object's name
-}
-
-func (a *announced) isNew(name, what string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.last[name] == what {
-		return false
-	}
-	if a.last == nil {
-		a.last = make(map[string]string)
-	}
-	a.last[name] = what
-	return true
-}
-
-func (a *announced) forget(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.last, name)
 }

@@ -5,35 +5,32 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/objects"
 )
 
+// kindPool is the kind of most objects that Events are about.
+var kindPool = v1beta2.GroupVersion.WithKind("NodePool")
+
 // nodes is the controller that writes Nodes.
-type nodes struct {
-	cfg  Config
-	said announced
-}
+type nodes struct{ cfg Config }
 
 // Reconcile gives a Node what its pool wants. It makes at most two writes, and none if the Node already has it.
 func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := n.cfg.Client.Get(ctx, r.NamespacedName, node); err != nil {
 		if apierrors.IsNotFound(err) {
-			n.said.forget(r.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read Node %s: %w", r.Name, err)
@@ -49,15 +46,8 @@ func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if node, err = n.shedPrevious(ctx, node, pool); err == nil {
 		err = n.write(ctx, node, WantedBy(pool))
 	}
-	switch {
-	case apierrors.IsConflict(err): // changed since it was read, or replaced by another Node
-		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", node.Name))
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, nil
-	}
 	n.announce(read, pool, err)
-	return reconcile.Result{}, err
+	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
 // pool returns a Node's NodePool; nil if there is none.
@@ -126,43 +116,27 @@ func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted
 	return nil
 }
 
-// announce says once what a person must know: a label names no NodePool, or the Node refuses what its pool wants.
+// announce says what a person must know: a label names no NodePool, or the Node refuses what its pool wants. The recorder merges
+// equal Events.
 func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
-	name := poolOf(node)
+	name, about := poolOf(node), objects.Regarding(node, corev1.SchemeGroupVersion.WithKind("Node"))
 	switch {
 	case name != "" && pool == nil:
-		if n.said.isNew(node.Name, "no pool "+name) {
-			n.cfg.Events.Eventf(regardingNode(node), nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
-				"The node's label names pool %s, but there is no NodePool of that name. "+
-					"Create it, or change the label.", name)
-		}
-	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
-		if pool != nil && n.said.isNew(node.Name, fmt.Sprintf("refused %s/%d", pool.UID, pool.Generation)) {
-			n.cfg.Events.Eventf(regardingPool(pool), regardingNode(node), corev1.EventTypeWarning, "NodeRefused", "WriteNode",
-				"The API server refuses what the NodePool wants on Node %s: %v", node.Name, err)
-		}
-	case err == nil:
-		n.said.forget(node.Name)
+		n.cfg.Events.Eventf(about, nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
+			"The node's label names pool %s, but there is no NodePool of that name. Create it, or change the label.", name)
+	case pool != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)):
+		n.cfg.Events.Eventf(objects.Regarding(pool, kindPool), about, corev1.EventTypeWarning, "NodeRefused", "WriteNode",
+			"The API server refuses what the NodePool wants on Node %s: %v", node.Name, err)
 	}
 }
 
 // nodeHandler enqueues a Node when a part of it that matters here changes.
 func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
-	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
-			if concerns(e.Object) {
-				q.Add(requestFor(e.Object.Name))
-			}
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
-			if (concerns(e.ObjectOld) || concerns(e.ObjectNew)) && changed(e.ObjectOld, e.ObjectNew) {
-				q.Add(requestFor(e.ObjectNew.Name))
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			q.Add(requestFor(e.Object.Name))
-		},
-	}
+	return control.On(changed, func(_ context.Context, node *corev1.Node, q control.Queue) {
+		if concerns(node) {
+			q.Add(control.Request(node.Name))
+		}
+	})
 }
 
 // concerns reports whether a Node is in a pool, or still has something from one.
@@ -180,52 +154,15 @@ func changed(a, b *corev1.Node) bool {
 
 // poolHandler enqueues the nodes of a pool that comes, goes or changes its spec.
 func (n *nodes) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
-	enqueue := func(ctx context.Context, pool string, q queue) {
-		members, err := membersOf(ctx, n.cfg.Client, pool)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to list the nodes of a pool")
-			return
-		}
-		for i := range members {
-			q.Add(requestFor(members[i].Name))
-		}
-	}
-	return handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*v1beta2.NodePool], q queue) {
-			enqueue(ctx, e.Object.Name, q)
-		},
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*v1beta2.NodePool], q queue) {
-			if e.ObjectOld.Generation != e.ObjectNew.Generation || e.ObjectOld.UID != e.ObjectNew.UID {
-				enqueue(ctx, e.ObjectNew.Name, q)
+	return control.On(func(was, is *v1beta2.NodePool) bool { return was.Generation != is.Generation || was.UID != is.UID },
+		func(ctx context.Context, pool *v1beta2.NodePool, q control.Queue) {
+			members, err := control.NodesOf(ctx, n.cfg.Client, pool.Name)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to list the nodes of a pool")
+				return
 			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*v1beta2.NodePool], q queue) {
-			enqueue(ctx, e.Object.Name, q)
-		},
-	}
-}
-
-func requestFor(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
-}
-
-// regardingNode and regardingPool name the object of an Event. They leave out the resourceVersion, because the recorder merges
-// equal Events, and with a resourceVersion no two would be equal.
-func regardingNode(node *corev1.Node) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
-}
-
-func regardingPool(pool *v1beta2.NodePool) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: pool.Name, UID: pool.UID,
-	}
-}
-
-// some names the first few of many.
-func some(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+			for i := range members {
+				q.Add(control.Request(members[i].Name))
+			}
+		})
 }

@@ -205,12 +205,3 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
-
-func TestEventsNameSome(t *testing.T) {
-	if got := some([]string{"a", "b"}); got != "a, b" {
-		t.Error(got)
-	}
-	if got := some([]string{"a", "b", "c", "d", "e", "f", "g"}); got != "a, b, c, d, e and 2 more" {
-		t.Error(got)
-	}
-}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -17,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -26,7 +27,6 @@ const Finalizer = "apps.openyurt.io/nodepool"
 // pools is the controller that writes NodePools.
 type pools struct {
 	cfg     Config
-	said    announced
 	metrics *metrics
 }
 
@@ -35,24 +35,18 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	pool := &v1beta2.NodePool{}
 	if err := p.cfg.Client.Get(ctx, r.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
-			p.said.forget(r.Name)
-			p.said.forget(r.Name + attributesOf)
 			p.metrics.forget(r.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read NodePool %s: %w", r.Name, err)
 	}
-	members, err := membersOf(ctx, p.cfg.Client, r.Name)
+	members, err := control.NodesOf(ctx, p.cfg.Client, r.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	status := statusOf(pool, members, metav1.NewTime(p.cfg.Clock.Now()))
 	p.metrics.stands(r.Name, status)
-	err = p.write(ctx, pool, status)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	}
-	return reconcile.Result{}, err
+	return reconcile.Result{}, client.IgnoreNotFound(p.write(ctx, pool, status))
 }
 
 func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) error {
@@ -60,7 +54,7 @@ func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta
 		return p.release(ctx, pool)
 	}
 	if pool.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(pool, Finalizer) {
-		if err := p.patchFinalizers(ctx, pool, controllerutil.AddFinalizer); err != nil {
+		if err := objects.Finalize(ctx, p.cfg.Client, pool, controllerutil.AddFinalizer, Finalizer, FieldOwner); err != nil {
 			return err
 		}
 	}
@@ -98,53 +92,33 @@ func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 	if len(found.Items) > 0 {
 		return nil // the cache will get it, which enqueues the pool again
 	}
-	if err := p.patchFinalizers(ctx, pool, controllerutil.RemoveFinalizer); err != nil {
+	if err := objects.Finalize(ctx, p.cfg.Client, pool, controllerutil.RemoveFinalizer, Finalizer, FieldOwner); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released a NodePool without nodes that was deleted", "pool", pool.Name)
 	return nil
 }
 
-// patchFinalizers writes the whole list. The resourceVersion in the patch protects others' finalizers.
-func (p *pools) patchFinalizers(ctx context.Context, pool *v1beta2.NodePool, change func(client.Object, string) bool) error {
-	base := pool.DeepCopy()
-	change(pool, Finalizer)
-	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	if err := p.cfg.Client.Patch(ctx, pool, patch, client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("patch finalizers of NodePool %s: %w", base.Name, err)
-	}
-	return nil
-}
-
-// attributesOf, behind a pool's name, stands for what was said about its attributes.
-const attributesOf = "/attributes"
-
-// announce says once why a deletion waits, and what is left out.
+// announce says why a deletion waits, and what is left out. The recorder merges equal Events.
 func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) {
-	taints := reservedTaints(pool)
-	attributes := pool.Name + attributesOf
-	if keys := reservedAttributes(pool); len(keys) == 0 || pool.DeletionTimestamp != nil {
-		p.said.forget(attributes)
-	} else if p.said.isNew(attributes, fmt.Sprintf("%s/%d", pool.UID, pool.Generation)) {
-		p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
-			"A NodePool may not set Kubernetes' own labels and annotations, or those that say in which pool or where a node is. "+
-				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", some(keys))
+	warn := func(reason, action, note string, args ...any) {
+		p.cfg.Events.Eventf(objects.Regarding(pool, kindPool), nil, corev1.EventTypeWarning, reason, action, note, args...)
 	}
-	switch {
-	case pool.DeletionTimestamp != nil:
-		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
-			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
-				"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
-				some(status.Nodes), edge.LabelNodePool)
-		}
-	case len(taints) > 0:
-		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
-			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
-				"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
-					"from the NodePool.", some(taints))
-		}
-	default:
-		p.said.forget(pool.Name)
+	if pool.DeletionTimestamp != nil {
+		warn("NodePoolHasNodes", "DeleteNodePool",
+			"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
+			edge.Some(status.Nodes), edge.LabelNodePool)
+		return
+	}
+	if keys := reservedAttributes(pool); len(keys) > 0 {
+		warn("AttributesLeftOut", "WriteNode",
+			"A NodePool may not set Kubernetes' own labels and annotations, or those that say in which pool or where a node is. "+
+				"%s are left out: remove them from the NodePool, and set them on nodes if you may.", edge.Some(keys))
+	}
+	if taints := reservedTaints(pool); len(taints) > 0 {
+		warn("TaintsLeftOut", "WriteNode",
+			"A NodePool may not set Kubernetes' own taints, or those of other controllers. %s are left out: remove them "+
+				"from the NodePool.", edge.Some(taints))
 	}
 }
 
@@ -152,43 +126,28 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 // outside the spec wait a moment (settle). Most of them are our own writes, and the cache may not show the latest of these yet.
 func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	type pool = *v1beta2.NodePool
+	add := func(p pool, q control.Queue) { q.Add(control.Request(p.Name)) }
 	return handler.TypedFuncs[pool, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[pool], q queue) { q.Add(requestFor(e.Object.Name)) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[pool], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[pool], q control.Queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[pool], q control.Queue) {
 			was, is := e.ObjectOld, e.ObjectNew
 			if was.Generation != is.Generation || was.UID != is.UID || !was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
-				q.Add(requestFor(is.Name))
+				add(is, q)
 			} else {
-				q.AddAfter(requestFor(is.Name), settle)
+				q.AddAfter(control.Request(is.Name), settle)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[pool], q queue) { q.Add(requestFor(e.Object.Name)) },
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[pool], q control.Queue) { add(e.Object, q) },
 	}
 }
 
 // nodeHandler enqueues a pool when a node changes in a way that shows in the pool's status. The pool waits a moment (settle),
 // because more nodes may change.
 func (p *pools) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
-	enqueue := func(pool string, q queue) {
-		if pool != "" {
-			q.AddAfter(requestFor(pool), settle)
-		}
-	}
-	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
-			enqueue(poolOf(e.Object), q)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
-			before, after := poolOf(e.ObjectOld), poolOf(e.ObjectNew)
-			if before != after {
-				enqueue(before, q)
+	return control.On(func(was, is *corev1.Node) bool { return ready(was) != ready(is) || changed(was, is) },
+		func(_ context.Context, node *corev1.Node, q control.Queue) {
+			if pool := poolOf(node); pool != "" {
+				q.AddAfter(control.Request(pool), settle)
 			}
-			if before != after || ready(e.ObjectOld) != ready(e.ObjectNew) || changed(e.ObjectOld, e.ObjectNew) {
-				enqueue(after, q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
-			enqueue(poolOf(e.Object), q)
-		},
-	}
+		})
 }

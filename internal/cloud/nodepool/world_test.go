@@ -20,6 +20,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -79,7 +80,7 @@ func (w *world) start() {
 			w.controller = New(Config{
 				Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"),
 			})
-			return w.controller.AddTo(mgr)
+			return errors.Join(control.IndexNodes(mgr), w.controller.AddTo(mgr))
 		})
 }
 

@@ -3,12 +3,17 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // Apply makes the API server's object as obj says, by server-side apply. It removes fields that this owner applied before and
@@ -49,6 +54,48 @@ func Put(ctx context.Context, c client.Client, obj client.Object, owner string) 
 		return fmt.Errorf("write %s: %w", Describe(obj), err)
 	}
 	return nil
+}
+
+// Finalize changes an object's finalizers with one of controllerutil's functions. It writes the whole list, and fails with a
+// conflict if the object has changed since it was read.
+func Finalize(
+	ctx context.Context, c client.Client, obj client.Object, change func(client.Object, string) bool, finalizer, owner string,
+) error {
+	base, ok := obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%T has no metadata", obj)
+	}
+	change(obj, finalizer)
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, obj, patch, client.FieldOwner(owner)); err != nil {
+		return fmt.Errorf("finalizers of %s: %w", Describe(base), err)
+	}
+	return nil
+}
+
+// Release takes a finalizer from all objects of a kind. Once a controller is gone, nothing else would, and none could be deleted.
+func Release(ctx context.Context, c client.Client, all client.ObjectList, finalizer, owner string) error {
+	if err := c.List(ctx, all); err != nil {
+		return fmt.Errorf("list %T: %w", all, err)
+	}
+	var failed []error
+	err := meta.EachListItem(all, func(item runtime.Object) error {
+		if obj, ok := item.(client.Object); ok && controllerutil.ContainsFinalizer(obj, finalizer) {
+			err := Finalize(ctx, c, obj, controllerutil.RemoveFinalizer, finalizer, owner)
+			failed = append(failed, client.IgnoreNotFound(err))
+		}
+		return nil
+	})
+	return errors.Join(append(failed, err)...)
+}
+
+// Regarding names the object of an Event. It leaves out the resourceVersion, because the recorder merges equal Events, and with a
+// resourceVersion no two would be equal.
+func Regarding(obj client.Object, kind schema.GroupVersionKind) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: kind.GroupVersion().String(), Kind: kind.Kind,
+		Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
+	}
 }
 
 // Describe returns an object's kind and name.

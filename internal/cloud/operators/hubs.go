@@ -3,13 +3,9 @@ package operators
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -20,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/objects"
@@ -33,30 +30,23 @@ const HubLife = 30 * 24 * time.Hour
 const hubsAuthorityPrefix = "openyurt:hubs-authority:"
 
 // signHubs returns a hub's serving certificate, followed by the authorities that verify it. refused says why the request is
-// refused, and err why that can't be found out. It signs only for the node that made the request, whatever the request asks for
-// and whoever approved it.
+// refused, and err why that can't be found out. It signs only what a node may ask for, whoever approved the
+// request.
 func (s *Signer) signHubs(
 	ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 ) (signed []byte, refused, err error) {
-	name, isNode := strings.CutPrefix(csr.Spec.Username, edge.NodeName("").User())
-	if !isNode || !slices.Contains(csr.Spec.Groups, edge.GroupNodes) {
+	name := approve.NodeOf(csr)
+	if name == "" {
 		return nil, fmt.Errorf("%.100q, which made it, is not a node", csr.Spec.Username), nil
 	}
-	asked, refused := certs.ParseRequest(csr.Spec.Request)
-	if refused == nil {
-		refused = serverOnly(csr.Spec.Usages)
-	}
-	if refused != nil {
-		return nil, refused, nil
-	}
 	node := &corev1.Node{}
-	if err := s.cfg.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := s.cfg.Client.Get(ctx, client.ObjectKey{Name: string(name)}, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("there is no node %s", name), nil
 		}
 		return nil, nil, fmt.Errorf("node %s: %w", name, err)
 	}
-	addresses, refused := addressesFor(asked, node)
+	asked, addresses, refused := approve.Asked(csr, node)
 	if refused != nil {
 		return nil, refused, nil
 	}
@@ -64,41 +54,14 @@ func (s *Signer) signHubs(
 	if refused != nil || err != nil {
 		return nil, refused, err
 	}
-	wanted := certs.Request{CommonName: edge.NodeName(name).HubUser(), IPs: addresses, Server: true, Life: HubLife}
+	wanted := certs.Request{CommonName: name.HubUser(), Server: true, Life: HubLife}
+	for _, ip := range addresses {
+		wanted.IPs = append(wanted.IPs, ip.String())
+	}
 	if signed, err = authority.SignFor(asked.PublicKey, wanted, s.cfg.Clock.Now()); err != nil {
 		return nil, nil, fmt.Errorf("hubs' authority of node %s: %w", name, err)
 	}
 	return append(signed, authority.Trusted...), nil, nil
-}
-
-// addressesFor returns the addresses that a request is for, or why they are not just addresses of its node.
-func addressesFor(asked *x509.CertificateRequest, node *corev1.Node) (all []string, refused error) {
-	if len(asked.IPAddresses) == 0 || len(asked.DNSNames)+len(asked.EmailAddresses)+len(asked.URIs) > 0 {
-		return nil, errors.New("it must be for IP addresses, and nothing else")
-	}
-	var own []netip.Addr
-	for _, a := range node.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			own = append(own, ip.Unmap())
-		}
-	}
-	for _, raw := range asked.IPAddresses {
-		ip, _ := netip.AddrFromSlice(raw)
-		if ip = ip.Unmap(); !slices.Contains(own, ip) {
-			return nil, fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name)
-		}
-		all = append(all, ip.String())
-	}
-	return all, nil
-}
-
-func serverOnly(usages []certificatesv1.KeyUsage) error {
-	for _, u := range usages {
-		if u != certificatesv1.UsageServerAuth && u != certificatesv1.UsageDigitalSignature {
-			return fmt.Errorf("it is for the use %q: give %q", u, certificatesv1.UsageServerAuth)
-		}
-	}
-	return nil
 }
 
 // hubsAuthority returns the authority that signs for a pool's hubs. It first creates or rotates the authority if that is due.

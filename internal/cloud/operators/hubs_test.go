@@ -69,12 +69,10 @@ func (b *bench) keptAuthority(t *testing.T) *corev1.Secret {
 	return kept
 }
 
-// The subject is the signer's own, whatever is asked for, and the authority is the NodePool's, not its coordinator's.
+// The subject is the signer's own, and the authority is the NodePool's, not its coordinator's.
 func TestHubsSigned(t *testing.T) {
 	coordinators, secret := authority(t, "p1")
-	b := hubsBench(t, secret, hubs(t, func(_ *csr, inner *x509.CertificateRequest) {
-		inner.Subject = pkix.Name{CommonName: "kubernetes", Organization: []string{"system:masters", edge.GroupDebuggers}}
-	}))
+	b := hubsBench(t, secret, hubs(t, nil))
 	r, err := b.answer(t, "yurthub-serving-1")
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +106,24 @@ func TestHubsSigned(t *testing.T) {
 	}
 	if len(b.events) > 0 {
 		t.Errorf("Events: %q", b.events)
+	}
+}
+
+// What an administrator says is an address of the Node is one for both who approve and who sign (docs/adr/0038).
+func TestHubsSignedForTheLANAddress(t *testing.T) {
+	annotated := site()
+	annotated[0].SetAnnotations(map[string]string{edge.AnnotationLANAddress: "192.168.7.11"})
+	lan := net.IPv4(192, 168, 7, 11)
+	b := newBench(t, append(annotated, hubs(t, func(_ *csr, inner *x509.CertificateRequest) {
+		inner.IPAddresses = []net.IP{lan}
+	}))...)
+	r, err := b.answer(t, "yurthub-serving-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := certs.Certificates(r.Status.Certificate); len(got) != 2 || len(got[0].IPAddresses) != 1 ||
+		!got[0].IPAddresses[0].Equal(lan) {
+		t.Errorf("%d certificates: %+v", len(got), r.Status)
 	}
 }
 
@@ -166,6 +182,13 @@ func TestHubsAuthorityTurns(t *testing.T) {
 	}
 }
 
+// of makes a request another node's.
+func of(node edge.NodeName) func(*csr, *x509.CertificateRequest) {
+	return func(r *csr, inner *x509.CertificateRequest) {
+		r.Spec.Username, inner.Subject.CommonName = node.User(), node.User()
+	}
+}
+
 func TestHubsRefused(t *testing.T) {
 	for what, tt := range map[string]struct {
 		change func(*csr, *x509.CertificateRequest)
@@ -175,13 +198,12 @@ func TestHubsRefused(t *testing.T) {
 		"a node's by name alone": {func(r *csr, _ *x509.CertificateRequest) {
 			r.Spec.Groups = []string{"system:authenticated"}
 		}, "is not a node"},
-		"of a node that is not there": {func(r *csr, _ *x509.CertificateRequest) {
-			r.Spec.Username = "system:node:n9"
-		}, "no node n9"},
-		"of a node in no pool": {func(r *csr, _ *x509.CertificateRequest) { r.Spec.Username = "system:node:n2" }, "in no pool"},
-		"of a pool that is gone": {func(r *csr, _ *x509.CertificateRequest) {
-			r.Spec.Username = "system:node:n3"
-		}, "no NodePool gone"},
+		"of a node that is not there": {of("n9"), "no node n9"},
+		"of a node in no pool":        {of("n2"), "in no pool"},
+		"of a pool that is gone":      {of("n3"), "no NodePool gone"},
+		"for another user": {func(_ *csr, inner *x509.CertificateRequest) {
+			inner.Subject = pkix.Name{CommonName: "kubernetes", Organization: []string{"system:masters", edge.GroupDebuggers}}
+		}, "not for the node that made it"},
 		"for another's address": {func(_ *csr, inner *x509.CertificateRequest) {
 			inner.IPAddresses = append(inner.IPAddresses, net.IPv4(10, 0, 0, 8))
 		}, "10.0.0.8 is not among the addresses of node n1"},

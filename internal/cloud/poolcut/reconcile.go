@@ -23,6 +23,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/heartbeat"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
@@ -445,15 +446,13 @@ func (c *Controller) complain(p *pool, np *metav1.PartialObjectMetadata, t Terms
 	p.complained = t.Problem
 }
 
-// event records an Event on a NodePool that exists. It leaves out the resourceVersion, because the recorder merges equal
-// Events, and with a resourceVersion no two would be equal.
+// event records an Event on a NodePool that exists.
 func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, note string) {
 	if np.Name == "" {
 		return
 	}
-	c.events.Eventf(&corev1.ObjectReference{
-		APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: np.Name, UID: np.UID,
-	}, nil, eventType, reason, "HoldEvictions", "%s", strings.TrimSuffix(note, "."))
+	about := objects.Regarding(np, v1beta2.GroupVersion.WithKind("NodePool"))
+	c.events.Eventf(about, nil, eventType, reason, "HoldEvictions", "%s", strings.TrimSuffix(note, "."))
 }
 
 func tainted(node *corev1.Node, key string) bool {

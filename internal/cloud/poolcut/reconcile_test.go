@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -364,7 +365,7 @@ func TestFailures(t *testing.T) {
 		w.cut("n1", "n2", "n3")
 		w.clock.Step(time.Minute)
 		w.fail = func(string) error { return errors.New("refused") }
-		_, err := w.c.Reconcile(t.Context(), requestFor("p1"))
+		_, err := w.c.Reconcile(t.Context(), control.Request("p1"))
 		if err == nil || !strings.Contains(err.Error(), "Node n1: refused") {
 			t.Errorf("Reconcile = %v", err)
 		}

@@ -8,8 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -43,8 +41,6 @@ const (
 	// settle is how long a change of a node waits for others of its pool, and for our own writes to come back.
 	settle = 200 * time.Millisecond
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // AddTo registers the controller with a manager. It runs while the manager leads. It watches even before that, so that a
 // replica that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
@@ -97,7 +93,7 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 
 // leaseHandler records every change of a Lease, but enqueues the node's pool only if the finding changed.
 func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
-	saw := func(ctx context.Context, lease *coordinationv1.Lease, q queue) {
+	saw := func(ctx context.Context, lease *coordinationv1.Lease, q control.Queue) {
 		news := c.sightings.Saw(lease)
 		pool, _ := edge.ReportOf(lease.Name) // a policy keeps Nodes from having such a name
 		if pool == "" && news {
@@ -106,13 +102,13 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 		enqueue(q, pool, 0)
 	}
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q control.Queue) {
 			saw(ctx, e.Object, q)
 		},
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q control.Queue) {
 			saw(ctx, e.ObjectNew, q)
 		},
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q control.Queue) {
 			news := c.sightings.Lost(e.Object)
 			pool, found := c.poolOfNode(ctx, e.Object.Name)
 			if news {
@@ -130,10 +126,10 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 // that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q control.Queue) {
 			enqueue(q, poolNameOf(e.Object), settle)
 		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q control.Queue) {
 			before, after := poolNameOf(e.ObjectOld), poolNameOf(e.ObjectNew)
 			if before != after || e.ObjectOld.UID != e.ObjectNew.UID {
 				enqueue(q, before, settle)
@@ -152,7 +148,7 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 			}
 			enqueue(q, after, delay)
 		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q control.Queue) {
 			c.sightings.Forget(edge.NodeName(e.Object.Name))
 			enqueue(q, poolNameOf(e.Object), settle)
 		},
@@ -161,53 +157,30 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 
 // poolHandler enqueues a NodePool when its annotation changes.
 func (c *Controller) poolHandler() handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request] {
-	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], q queue) {
-			enqueue(q, edge.PoolName(e.Object.Name), 0)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], q queue) {
-			before, had := e.ObjectOld.Annotations[edge.AnnotationHoldEvictions]
-			after, has := e.ObjectNew.Annotations[edge.AnnotationHoldEvictions]
-			if before != after || had != has {
-				enqueue(q, edge.PoolName(e.ObjectNew.Name), 0)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], q queue) {
-			enqueue(q, edge.PoolName(e.Object.Name), 0)
-		},
-	}
+	type pool = *metav1.PartialObjectMetadata
+	return control.On(func(was, is pool) bool {
+		before, had := was.Annotations[edge.AnnotationHoldEvictions]
+		after, has := is.Annotations[edge.AnnotationHoldEvictions]
+		return before != after || had != has
+	}, func(_ context.Context, p pool, q control.Queue) { enqueue(q, edge.PoolName(p.Name), 0) })
 }
 
 // coordinatorHandler enqueues a pool that gets a coordinator or loses it.
 func (c *Controller) coordinatorHandler() handler.TypedFuncs[*v1alpha1.YurtCoordinator, reconcile.Request] {
-	ofPool := func(y *v1alpha1.YurtCoordinator, q queue) { enqueue(q, edge.PoolName(y.Spec.NodePool), settle) }
-	return handler.TypedFuncs[*v1alpha1.YurtCoordinator, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1alpha1.YurtCoordinator], q queue) {
-			ofPool(e.Object, q)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.YurtCoordinator], q queue) {
-			if runs(e.ObjectOld) != runs(e.ObjectNew) {
-				ofPool(e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.YurtCoordinator], q queue) {
-			ofPool(e.Object, q)
-		},
-	}
+	return control.On(func(was, is *v1alpha1.YurtCoordinator) bool { return runs(was) != runs(is) },
+		func(_ context.Context, y *v1alpha1.YurtCoordinator, q control.Queue) {
+			enqueue(q, edge.PoolName(y.Spec.NodePool), settle)
+		})
 }
 
-func enqueue(q queue, pool edge.PoolName, after time.Duration) {
+func enqueue(q control.Queue, pool edge.PoolName, after time.Duration) {
 	switch {
 	case pool == "":
 	case after > 0:
-		q.AddAfter(requestFor(pool), after)
+		q.AddAfter(control.Request(string(pool)), after)
 	default:
-		q.Add(requestFor(pool))
+		q.Add(control.Request(string(pool)))
 	}
-}
-
-func requestFor(pool edge.PoolName) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
 // poolOfNode returns the pool of a Node; empty means none. found is false if there is no such Node, or not yet: what it says is

@@ -350,12 +350,12 @@ func (w *world) work(end time.Time) {
 		}
 		delete(w.due, next)
 		ctx := klog.NewContext(w.t.Context(), logr.Discard())
-		result, err := w.c.Reconcile(ctx, requestFor(edge.PoolName(next)))
+		result, err := w.c.Reconcile(ctx, control.Request(edge.PoolName(next)))
 		switch {
 		case err != nil:
-			worldQueue{w: w}.AddAfter(requestFor(edge.PoolName(next)), control.Base)
+			worldQueue{w: w}.AddAfter(control.Request(edge.PoolName(next)), control.Base)
 		case result.RequeueAfter > 0:
-			worldQueue{w: w}.AddAfter(requestFor(edge.PoolName(next)), result.RequeueAfter)
+			worldQueue{w: w}.AddAfter(control.Request(edge.PoolName(next)), result.RequeueAfter)
 		}
 	}
 	w.t.Fatal("the controller has no end of work")
@@ -420,8 +420,8 @@ func (w *world) wantEvicting(when string, want ...string) {
 }
 
 type worldQueue struct {
-	queue // nil: what is not overridden must not be called
-	w     *world
+	control.Queue // nil: what is not overridden must not be called
+	w             *world
 }
 
 func (q worldQueue) Add(r reconcile.Request) { q.AddAfter(r, 0) }

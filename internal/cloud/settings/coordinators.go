@@ -123,10 +123,10 @@ func (f facts) updated() (reason, message string) {
 	}
 	switch {
 	case len(bad) > 0:
-		return ReasonBadSettings, "The settings of these can't be used, and they stay as they are: " + some(bad)
+		return ReasonBadSettings, "The settings of these can't be used, and they stay as they are: " + edge.Some(bad)
 	case len(updating) > 0:
 		return ReasonUpdating, "These do not run with their settings yet; a tenth of all coordinators changes at a time: " +
-			some(updating)
+			edge.Some(updating)
 	}
 	return ReasonAllCoordinators, fmt.Sprintf("All coordinators run with their settings: %d.", n)
 }
@@ -153,7 +153,7 @@ func (f facts) created() (reason, message string) {
 		without = append(without, fmt.Sprintf("%s (%s)", p.name, why))
 	}
 	if len(without) > 0 {
-		return ReasonPoolsWithout, "These pools have no YurtCoordinator: " + some(without)
+		return ReasonPoolsWithout, "These pools have no YurtCoordinator: " + edge.Some(without)
 	}
 	return ReasonAllPools, fmt.Sprintf("All pools have a YurtCoordinator: %d.", n)
 }

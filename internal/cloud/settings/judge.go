@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,8 +41,8 @@ const (
 	ReasonNoConflict = "NoConflict"
 )
 
-// maxGenerations is how many generations the status counts, and maxNames how many names a message lists.
-const maxGenerations, maxNames = 8, 5
+// maxGenerations is how many generations the status counts.
+const maxGenerations = 8
 
 // facts are what the status of a PoolSettings is made from.
 type facts struct {
@@ -128,9 +127,9 @@ func statusOf(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 	case f.badly != nil:
 		set(v1alpha1.PoolSettingsReady, false, ReasonBadSelector, fmt.Sprintf("It selects no pool by labels: %v", f.badly))
 	case len(failed) > 0:
-		set(v1alpha1.PoolSettingsReady, false, ReasonNotTold, "These pools can't get the settings: "+some(failed))
+		set(v1alpha1.PoolSettingsReady, false, ReasonNotTold, "These pools can't get the settings: "+edge.Some(failed))
 	case len(untold) > 0:
-		set(v1alpha1.PoolSettingsReady, false, ReasonTelling, "These pools have not got the settings yet: "+some(untold))
+		set(v1alpha1.PoolSettingsReady, false, ReasonTelling, "These pools have not got the settings yet: "+edge.Some(untold))
 	case len(f.pools) == 0:
 		set(v1alpha1.PoolSettingsReady, true, ReasonNoPools, "It selects no pool.")
 	default:
@@ -140,15 +139,15 @@ func statusOf(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 	case len(refused) > 0:
 		set(v1alpha1.PoolSettingsFollowed, false, ReasonRefused,
 			"These nodes can't use the settings of their pool, and keep "+
-				"the former ones: "+some(refused))
+				"the former ones: "+edge.Some(refused))
 	case len(restart) > 0:
 		set(v1alpha1.PoolSettingsFollowed, false, ReasonRestartNeeded,
 			"These nodes apply all settings when their hubs restart: "+
-				some(restart))
+				edge.Some(restart))
 	case len(waiting) > 0:
 		set(v1alpha1.PoolSettingsFollowed, false, ReasonWaiting,
 			"These nodes have not reported yet. They may be cut off, or "+
-				"have no hub that follows settings: "+some(waiting))
+				"have no hub that follows settings: "+edge.Some(waiting))
 	default:
 		set(v1alpha1.PoolSettingsFollowed, true, ReasonAllNodes, fmt.Sprintf("All nodes apply the settings: %d.",
 			status.Nodes))
@@ -162,17 +161,9 @@ func statusOf(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 		slices.Sort(texts)
 		set(v1alpha1.PoolSettingsConflicting, true, ReasonConflict,
 			"Another of the same priority has another value; the older "+
-				"one wins. Give them different priorities: "+some(texts))
+				"one wins. Give them different priorities: "+edge.Some(texts))
 	} else {
 		set(v1alpha1.PoolSettingsConflicting, false, ReasonNoConflict, "No other of the same priority has another value.")
 	}
 	return status, n
-}
-
-// some lists a few names.
-func some(names []string) string {
-	if len(names) <= maxNames {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s, and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }

@@ -25,6 +25,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	hub "yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -34,9 +35,9 @@ func TestMain(m *testing.M) { os.Exit(cloudtest.Main(m)) }
 func started(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	cloudtest.Manager(t, cfg, manager.Options{}, func(mgr manager.Manager) error {
-		return New(Config{
+		return errors.Join(control.IndexNodes(mgr), New(Config{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events.NewFakeRecorder(1000), Clock: clock.RealClock{},
-		}).AddTo(mgr)
+		}).AddTo(mgr))
 	})
 }
 

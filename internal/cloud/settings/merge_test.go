@@ -191,7 +191,7 @@ func TestJudge(t *testing.T) {
 		"one can't": {third("8/9/refused/why/not"), ReasonTold, ReasonRefused, 2, "3:2 2:1", "n3 (why/not)"},
 		"one lies":  {third("much"), ReasonTold, ReasonWaiting, 2, "3:2", "n3"},
 		"many": {facts{pools: []poolFacts{p(member("n1", ""), member("n2", ""), member("n3", ""), member("n4", ""),
-			member("n5", ""), member("n6", ""), member("n7", ""))}}, ReasonTold, ReasonWaiting, 0, "", "n5, and 2 more"},
+			member("n5", ""), member("n6", ""), member("n7", ""))}}, ReasonTold, ReasonWaiting, 0, "", "n5 and 2 more"},
 		"told before": {facts{pools: []poolFacts{{name: "p1", record: r[1:], nodes: []corev1.Node{member("n1", "8/8//")}}}},
 			ReasonTelling, ReasonWaiting, 0, "2:1", "p1"},
 		"never told": {facts{pools: []poolFacts{{name: "p1"}}}, ReasonTelling, ReasonAllNodes, 0, "", "p1"},

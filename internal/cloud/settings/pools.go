@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -86,7 +87,7 @@ func (c *Controller) reconcilePool(ctx context.Context, r reconcile.Request) (re
 	if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list PoolSettings: %w", err)
 	}
-	nodes, err := c.nodesOf(ctx, pool.Name)
+	nodes, err := control.NodesOf(ctx, c.cfg.Client, pool.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -97,8 +98,7 @@ func (c *Controller) reconcilePool(ctx context.Context, r reconcile.Request) (re
 	slices.Sort(names)
 	err = c.apply(ctx, pool, all.Items, names)
 	if apierrors.IsConflict(err) {
-		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+		return reconcile.Result{}, err
 	}
 	if err != nil {
 		e := c.ledger.get(pool.Name)
@@ -189,13 +189,4 @@ func (c *Controller) drop(ctx context.Context, pool string) error {
 		}
 	}
 	return nil
-}
-
-// nodesOf returns a pool's Nodes from the cache. They must not be changed.
-func (c *Controller) nodesOf(ctx context.Context, pool string) ([]corev1.Node, error) {
-	found := &corev1.NodeList{}
-	if err := c.cfg.Client.List(ctx, found, client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the nodes of pool %s: %w", pool, err)
-	}
-	return found.Items, nil
 }

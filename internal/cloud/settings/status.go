@@ -17,6 +17,8 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/precedence"
 )
 
@@ -38,9 +40,7 @@ func (c *Controller) reconcileStatus(ctx context.Context, r reconcile.Request) (
 	}
 	status, n := statusOf(f, metav1.NewTime(c.cfg.Clock.Now()))
 	c.metrics.stands(s.Name, n)
-	if err := c.say(ctx, s, status); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	} else if err != nil {
+	if err := c.say(ctx, s, status); err != nil {
 		return reconcile.Result{}, err
 	}
 	if meta.IsStatusConditionFalse(status.Conditions, v1alpha1.PoolSettingsReady) && f.badly == nil {
@@ -76,7 +76,7 @@ func (c *Controller) facts(ctx context.Context, s *v1alpha1.PoolSettings) (f fac
 			return f, false, err
 		}
 		f.clashes = append(f.clashes, clashes[s.Name]...)
-		nodes, err := c.nodesOf(ctx, pool.Name)
+		nodes, err := control.NodesOf(ctx, c.cfg.Client, pool.Name)
 		if err != nil {
 			return f, false, err
 		}
@@ -107,9 +107,8 @@ func (c *Controller) say(ctx context.Context, s *v1alpha1.PoolSettings, status v
 		was := meta.FindStatusCondition(base.Status.Conditions, now.Type)
 		changed := was == nil || was.Reason != now.Reason || was.ObservedGeneration != now.ObservedGeneration
 		if kind := eventType(now.Reason); kind != "" && changed {
-			c.cfg.Events.Eventf(&corev1.ObjectReference{
-				APIVersion: v1alpha1.GroupVersion.String(), Kind: "PoolSettings", Name: s.Name, UID: s.UID,
-			}, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
+			about := objects.Regarding(s, v1alpha1.GroupVersion.WithKind("PoolSettings"))
+			c.cfg.Events.Eventf(about, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
 		}
 	}
 	return nil

@@ -3,15 +3,12 @@ package settings
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -32,17 +29,12 @@ const (
 	// FieldOwner is the field manager of all writes.
 	FieldOwner = "coordinator-controller"
 
-	// index finds the Nodes of a pool in the cache.
-	index = "settings.pool"
-
 	// workers is how many pools are told at a time, each by a request or three.
 	workers = 8
 	// reconcileTimeout bounds one reconcile.
 	reconcileTimeout = 15 * time.Second
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
-	// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of it.
-	conflictDelay = 100 * time.Millisecond
 	// lookAgain is the time before a status that waits for pools to be told is looked at again.
 	lookAgain = time.Second
 	// settle is how long a change of a node waits for others: the reports of a pool become one write.
@@ -52,8 +44,6 @@ const (
 )
 
 type settings = *v1alpha1.PoolSettings
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required but the last two.
 type Config struct {
@@ -75,7 +65,7 @@ type Config struct {
 type Controller struct {
 	cfg     Config
 	ledger  ledger
-	metrics *metrics
+	metrics metrics
 	// told has a word, which is about all of them, when a pool was told something.
 	told chan event.TypedGenericEvent[*v1alpha1.PoolSettings]
 }
@@ -89,7 +79,7 @@ func New(c Config) *Controller {
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() prometheus.Collector { return c.metrics.nodes }
 
 // Cached says what the manager's cache must hold, besides Nodes and NodePools, which others read as well.
 func Cached() map[client.Object]cache.ByObject {
@@ -99,34 +89,24 @@ func Cached() map[client.Object]cache.ByObject {
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func CachedAnnotations() []string { return []string{edge.AnnotationSettings} }
 
-// AddTo registers the controllers with a manager, to run while the manager leads.
+// AddTo registers the controllers with a manager, to run while the manager leads. It needs the index of control.IndexNodes.
 func (c *Controller) AddTo(mgr manager.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, func(o client.Object) []string {
-		if pool := o.GetLabels()[edge.LabelNodePool]; pool != "" {
-			return []string{pool}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("index Nodes by their pool: %w", err)
-	}
 	k := mgr.GetCache()
 	statuses := c.statusSources(k)
 	return errors.Join(
 		control.Controller{
 			Name: "poolsettings-pools", Reconciler: reconcile.Func(c.reconcilePool), Workers: workers, Timeout: reconcileTimeout,
 			RetryMax: retryMax, Watch: []source.Source{
-				source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(_ context.Context, p *v1beta2.NodePool, q queue) {
-					q.Add(request(p.Name))
-				})),
-				source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, _ settings, q queue) {
-					c.enqueue(ctx, &v1beta2.NodePoolList{}, 0, q)
-				})),
-				source.Kind(k, &corev1.Node{}, on(memberChanged, func(_ context.Context, n *corev1.Node, q queue) {
-					if pool := n.Labels[edge.LabelNodePool]; pool != "" {
-						q.AddAfter(request(pool), settle)
-					}
-				})),
+				source.Kind(k, &v1beta2.NodePool{}, control.On(poolChanged,
+					func(_ context.Context, p *v1beta2.NodePool, q control.Queue) { q.Add(control.Request(p.Name)) })),
+				source.Kind(k, &v1alpha1.PoolSettings{}, control.On(specChanged,
+					func(ctx context.Context, _ settings, q control.Queue) { c.enqueue(ctx, &v1beta2.NodePoolList{}, 0, q) })),
+				source.Kind(k, &corev1.Node{}, control.On(memberChanged,
+					func(_ context.Context, n *corev1.Node, q control.Queue) {
+						if pool := n.Labels[edge.LabelNodePool]; pool != "" {
+							q.AddAfter(control.Request(pool), settle)
+						}
+					})),
 			},
 		}.AddTo(mgr),
 		control.Controller{
@@ -139,44 +119,29 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 func (c *Controller) statusSources(k cache.Cache) []source.Source {
 	all := []source.Source{
 		// All of them: two that select the same pool may be in conflict.
-		source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, s settings, q queue) {
-			q.Add(request(s.Name))
+		source.Kind(k, &v1alpha1.PoolSettings{}, control.On(specChanged, func(ctx context.Context, s settings, q control.Queue) {
+			q.Add(control.Request(s.Name))
 			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
 		})),
-		source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(ctx context.Context, _ *v1beta2.NodePool, q queue) {
-			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-		})),
+		source.Kind(k, &v1beta2.NodePool{}, control.On(poolChanged, every[*v1beta2.NodePool](c))),
 		source.Channel(c.told, handler.TypedFuncs[*v1alpha1.PoolSettings, reconcile.Request]{
-			GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q queue) {
+			GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q control.Queue) {
 				c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
 			},
 		}),
-		source.Kind(k, &corev1.Node{}, on(reportChanged, func(ctx context.Context, _ *corev1.Node, q queue) {
-			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-		})),
+		source.Kind(k, &corev1.Node{}, control.On(reportChanged, every[*corev1.Node](c))),
 	}
 	if c.cfg.Coordinators {
-		all = append(all, source.Kind(k, &v1alpha1.YurtCoordinator{}, on(coordinatorChanged,
-			func(ctx context.Context, _ *v1alpha1.YurtCoordinator, q queue) {
-				c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-			})))
+		all = append(all, source.Kind(k, &v1alpha1.YurtCoordinator{},
+			control.On(coordinatorChanged, every[*v1alpha1.YurtCoordinator](c))))
 	}
 	return all
 }
 
-// on calls enqueue for an object that comes or goes, and for one that changes, as it was and as it is.
-func on[T client.Object](
-	changed func(was, is T) bool, enqueue func(context.Context, T, queue),
-) handler.TypedFuncs[T, reconcile.Request] {
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[T], q queue) {
-			if changed(e.ObjectOld, e.ObjectNew) {
-				enqueue(ctx, e.ObjectOld, q)
-				enqueue(ctx, e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(ctx, e.Object, q) },
+// every returns a function that enqueues all PoolSettings, after a while in which more may change.
+func every[T client.Object](c *Controller) func(context.Context, T, control.Queue) {
+	return func(ctx context.Context, _ T, q control.Queue) {
+		c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
 	}
 }
 
@@ -197,7 +162,7 @@ func reportChanged(was, is *corev1.Node) bool {
 }
 
 // enqueue enqueues all objects of a kind that is in the cache.
-func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after time.Duration, q queue) {
+func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after time.Duration, q control.Queue) {
 	if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list what a change of settings is about")
 		return
@@ -214,10 +179,6 @@ func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after t
 		}
 	}
 	for _, name := range names {
-		q.AddAfter(request(name), after)
+		q.AddAfter(control.Request(name), after)
 	}
-}
-
-func request(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }

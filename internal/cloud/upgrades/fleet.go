@@ -15,13 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -50,8 +47,6 @@ const (
 	page = 500
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // all is the one key of the queue: a step of one pool may be another's turn.
 var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}
 
@@ -65,9 +60,15 @@ type Config struct {
 	Events events.EventRecorder
 	// Clock says what time it is.
 	Clock clock.PassiveClock
+	Program
+}
+
+// Program says what hubs run.
+type Program struct {
 	// Image is the hubs' image without a tag, which is the version. If it is empty, nothing can be upgraded, and
 	// PoolSettings say so.
-	Image       string
+	Image string
+	// PullPolicy is the image's. PullSecrets are in kube-system.
 	PullPolicy  corev1.PullPolicy
 	PullSecrets []string
 }
@@ -75,14 +76,16 @@ type Config struct {
 // Controller brings hubs to the versions that PoolSettings want.
 type Controller struct {
 	cfg     Config
-	metrics *metrics
+	metrics metrics
 }
 
 // New returns a Controller. AddTo registers it.
 func New(c Config) *Controller { return &Controller{cfg: c, metrics: newMetrics()} }
 
 // Metrics returns the Controller's metrics. The caller registers them.
-func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+func (c *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.pools, c.metrics.nodes}
+}
 
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func CachedAnnotations() []string { return []string{edge.AnnotationProgram} }
@@ -93,31 +96,21 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	return control.Controller{
 		Name: "hubupgrades", Reconciler: reconcile.Func(c.reconcile), Workers: 1, Timeout: reconcileTimeout, RetryMax: retryMax,
 		Watch: []source.Source{
-			source.Kind(k, &v1alpha1.PoolSettings{}, on(func(was, is *v1alpha1.PoolSettings) bool {
+			source.Kind(k, &v1alpha1.PoolSettings{}, control.On(func(was, is *v1alpha1.PoolSettings) bool {
 				return was.UID != is.UID || was.Generation != is.Generation
-			})),
-			source.Kind(k, &v1beta2.NodePool{}, on(func(was, is *v1beta2.NodePool) bool {
+			}, soon)),
+			source.Kind(k, &v1beta2.NodePool{}, control.On(func(was, is *v1beta2.NodePool) bool {
 				return was.UID != is.UID || !maps.Equal(was.Labels, is.Labels)
-			})),
-			source.Kind(k, &corev1.Node{}, on(func(was, is *corev1.Node) bool {
+			}, soon)),
+			source.Kind(k, &corev1.Node{}, control.On(func(was, is *corev1.Node) bool {
 				return was.Labels[edge.LabelNodePool] != is.Labels[edge.LabelNodePool] || factsOf(was) != factsOf(is)
-			})),
+			}, soon)),
 		},
 	}.AddTo(mgr)
 }
 
-// on enqueues the fleet for what comes, goes, or has changed.
-func on[T client.Object](changed func(was, is T) bool) handler.TypedFuncs[T, reconcile.Request] {
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(_ context.Context, _ event.TypedCreateEvent[T], q queue) { q.AddAfter(all, settle) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
-			if changed(e.ObjectOld, e.ObjectNew) {
-				q.AddAfter(all, settle)
-			}
-		},
-		DeleteFunc: func(_ context.Context, _ event.TypedDeleteEvent[T], q queue) { q.AddAfter(all, settle) },
-	}
-}
+// soon enqueues the fleet.
+func soon[T client.Object](_ context.Context, _ T, q control.Queue) { q.AddAfter(all, settle) }
 
 // reconcile does for all pools what is to be done now, and says how far they are.
 func (c *Controller) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {

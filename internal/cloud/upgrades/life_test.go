@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *world {
 	cloudtest.Manager(t, cfg, manager.Options{}, func(mgr manager.Manager) error {
 		return New(Config{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: w.events, Clock: clock.RealClock{},
-			Image: "r/yurthub", PullPolicy: corev1.PullIfNotPresent,
+			Program: Program{Image: "r/yurthub", PullPolicy: corev1.PullIfNotPresent},
 		}).AddTo(mgr)
 	})
 	return w

@@ -63,6 +63,11 @@ func (n node) is(version string) bool { return n.version == version }
 // can reports whether the node could be upgraded now.
 func (n node) can() bool { return n.takes && n.ready && n.connected }
 
+// warns reports whether the node's upgrader keeps other pools from a version that their hubs are to have, and its own are not.
+func (n node) warns(own string, wanted map[string]bool) bool {
+	return n.work == wentBack && n.of != own && wanted[n.of]
+}
+
 // pool is what is known of a pool, and what somebody wants of it.
 type pool struct {
 	name edge.PoolName
@@ -124,11 +129,11 @@ type decision struct {
 
 // plan decides which nodes are upgraded next. The second result is when to look again; zero means after the next change.
 //
-// If a node went back from a version, no other node of any pool gets that version. A node that refuses a version is not harmed,
-// so a refusal stops only its own pool. At most a tenth of the pools upgrade at a time, and in each of them one node, unless
-// settings say more. The next node begins when the former has the version, is Ready and connected. The pool's leader is last. A
-// node that can't be reached is skipped, and takes its turn when it is back. The next node pulls its image while the former is
-// under way.
+// If a node went back from a version, no other node of any pool gets that version, for as long as any pool wants it. A node that
+// refuses a version is not harmed, so a refusal stops only its own pool. At most a tenth of the pools upgrade at a time, and in
+// each of them one node, unless settings say more. The next node begins when the former has the version, is Ready and connected.
+// The pool's leader is last. A node that can't be reached is skipped, and takes its turn when it is back. The next node pulls
+// its image while the former is under way.
 func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b pool) int { return strings.Compare(string(a.name), string(b.name)) })
@@ -137,9 +142,11 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 			again = max(after, time.Second)
 		}
 	}
-	bad := map[string]string{} // versions that a node was not well with, and what it says
+	bad := map[string]string{}  // versions that a node was not well with, and what it says
+	wanted := map[string]bool{} // versions that some pool's hubs are to have
 	under := 0
 	for _, p := range pools {
+		wanted[p.version] = true
 		for _, n := range p.nodes {
 			if n.work == wentBack && bad[n.of] == "" {
 				bad[n.of] = fmt.Sprintf("%s went back: %s", n.name, n.why)
@@ -152,14 +159,14 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	may := max(1, len(pools)/part) - under
 	for _, p := range pools {
 		d := decision{pool: p.name, version: p.version, nodes: len(p.nodes)}
-		p.forget(&d, now)
+		p.forget(&d, wanted, now)
 		if p.version == "" {
 			all = append(all, d)
 			continue
 		}
 		left := p.left()
 		d.upgraded = len(p.nodes) - len(left)
-		ready := slices.DeleteFunc(slices.Clone(left), func(n node) bool { return !n.can() })
+		ready := slices.DeleteFunc(slices.Clone(left), func(n node) bool { return !n.can() || n.warns(p.version, wanted) })
 		on := p.onTheWay(now)
 		if on > 0 || len(left) > 0 {
 			soon(lookAgain)
@@ -176,7 +183,7 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 		case p.paused:
 			d.state, d.message = Paused, "No upgrade begins while it is paused."
 		case len(ready) == 0 && on == 0:
-			d.state, d.message = Waiting, p.waiting(left)
+			d.state, d.message = Waiting, p.waiting(left, wanted)
 		case !p.open:
 			d.state = OutsideWindow
 			d.message = "The next window begins at " + p.opens.UTC().Format("2006-01-02 15:04") + " UTC."
@@ -245,11 +252,13 @@ func (p pool) refusal() string {
 }
 
 // waiting says why none of those that are left can be upgraded.
-func (p pool) waiting(left []node) string {
+func (p pool) waiting(left []node, wanted map[string]bool) string {
 	var texts []string
 	for _, n := range left {
 		why := "takes no upgrades: run yurthub join there with --release-key"
 		switch {
+		case n.warns(p.version, wanted):
+			why = "went back from " + n.of + ", which other pools are to have"
 		case n.version == "":
 			why = "does not report its version"
 		case !n.connected:
@@ -259,15 +268,15 @@ func (p pool) waiting(left []node) string {
 		}
 		texts = append(texts, fmt.Sprintf("%s %s", n.name, why))
 	}
-	return some(texts)
+	return edge.Some(texts)
 }
 
 // forget lists the upgraders that are no longer needed: those of another version, and those of nodes that already have the
-// version. It also lists upgraders without an answer, which are tried again.
-func (p pool) forget(d *decision, now time.Time) {
+// version. It also lists upgraders without an answer, which are tried again. An upgrader that warns other pools stays.
+func (p pool) forget(d *decision, wanted map[string]bool, now time.Time) {
 	for _, n := range p.nodes {
 		switch {
-		case n.work == idle:
+		case n.work == idle, n.warns(p.version, wanted):
 		case n.work == busy && n.of != p.version && n.onTheWay(p.version, now): // it ends by itself
 		case n.of != p.version, n.is(p.version) && n.ready && n.work != busy, n.work == lost:
 			d.forget = append(d.forget, n.name)
@@ -307,12 +316,12 @@ func (p pool) next(d *decision, ready []node, on int) string {
 			}
 		}
 	}
-	text := "Upgrading: " + some(under) + "."
+	text := "Upgrading: " + edge.Some(under) + "."
 	if len(under) == 0 {
 		text = ""
 	}
 	if len(comes) > 0 {
-		text = strings.TrimSpace(text + " The image is pulled on " + some(comes) + ".")
+		text = strings.TrimSpace(text + " The image is pulled on " + edge.Some(comes) + ".")
 	}
 	return text
 }
@@ -323,15 +332,4 @@ func (n node) text() string {
 		return string(n.name)
 	}
 	return fmt.Sprintf("%s (%s)", n.name, n.why)
-}
-
-// maxNames is how many names a message lists.
-const maxNames = 5
-
-// some lists a few texts.
-func some(texts []string) string {
-	if len(texts) <= maxNames {
-		return strings.Join(texts, ", ")
-	}
-	return fmt.Sprintf("%s, and %d more", strings.Join(texts[:maxNames], ", "), len(texts)-maxNames)
 }

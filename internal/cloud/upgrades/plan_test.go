@@ -194,6 +194,28 @@ func TestOneVersionForAll(t *testing.T) {
 	}
 }
 
+// TestStoppedWhateverThePoolWantsNext: a node that went back stops the version for all others, whichever one its own pool is to
+// have by then. Once nobody wants that version any more, the node gets another.
+func TestStoppedWhateverThePoolWantsNext(t *testing.T) {
+	other := site("q", well("b", older).with(pulled, newer, 1))
+	for what, own := range map[string]string{"the version that it has": older, "another one": "v0.2.1", "none": ""} {
+		p := site("p", well("a", older).with(wentBack, newer, time.Minute))
+		p.version = own
+		all, _ := plan([]pool{p, other}, noon)
+		if len(all[0].forget) > 0 || all[1].state != Stopped || len(all[1].deliver) > 0 {
+			t.Errorf("its own pool is to have %s: %+v", what, all)
+		}
+		if own == "v0.2.1" && (all[0].state != Waiting || !strings.Contains(all[0].message, "a went back from v0.3.0")) {
+			t.Errorf("its own pool is to have %s: %+v", what, all[0])
+		}
+		calm := other
+		calm.version = older
+		if all, _ = plan([]pool{p, calm}, noon); !slices.Equal(all[0].forget, []edge.NodeName{"a"}) {
+			t.Errorf("its own pool is to have %s, and nobody wants the other one: %+v", what, all[0])
+		}
+	}
+}
+
 // TestATenth: no more pools are under way than a tenth, one at least; what is under way comes first.
 func TestATenth(t *testing.T) {
 	for _, n := range []int{1, 3, 9, 10, 25, 100} {

@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 
 // TestPods: what an upgrader may have of its node; the policy of the chart is tried elsewhere.
 func TestPods(t *testing.T) {
-	c := Config{Image: "r/yurthub", PullPolicy: corev1.PullNever, PullSecrets: []string{"s"}}
+	c := Config{Program: Program{Image: "r/yurthub", PullPolicy: corev1.PullNever, PullSecrets: []string{"s"}}}
 	pull, deliver := c.podFor(prefixPull, "p1", step{"n1", newer}), c.podFor(prefixDeliver, "p1", step{"n1", newer})
 	for _, p := range []*corev1.Pod{pull, deliver} {
 		s := p.Spec

@@ -16,6 +16,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/precedence"
 	"yurtcoordinator/internal/edge"
 )
@@ -106,7 +107,7 @@ func statusOf(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1al
 				}
 			}
 			is.Message = fmt.Sprintf("%d of %s it. %s: %s", up.UpgradedNodes,
-				edge.Count(int(up.Nodes), "hub runs", "hubs run"), some(names), first.message)
+				edge.Count(int(up.Nodes), "hub runs", "hubs run"), edge.Some(names), first.message)
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, is)
@@ -130,9 +131,8 @@ func (c *Controller) say(ctx context.Context, s *v1alpha1.PoolSettings, status v
 		return nil
 	}
 	if kind := eventType(state(is.Reason)); kind != "" {
-		c.cfg.Events.Eventf(&corev1.ObjectReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "PoolSettings", Name: s.Name, UID: s.UID,
-		}, nil, kind, "Hubs"+is.Reason, "Reconcile", "%s", is.Message)
+		about := objects.Regarding(s, v1alpha1.GroupVersion.WithKind("PoolSettings"))
+		c.cfg.Events.Eventf(about, nil, kind, "Hubs"+is.Reason, "Reconcile", "%s", is.Message)
 	}
 	return nil
 }

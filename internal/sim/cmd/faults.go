@@ -360,10 +360,10 @@ var faults = []fault{
 	{"harmless: no node is served before others", "", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`	case a.first != b.first:`,
 		`	case a.first != b.first && !PLANTED:`}}},
-	{"harmless: the controller waits longer after a conflict", "", 0, 0, []edit{{"internal/cloud/heartbeat/reconcile.go",
-		`		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
+	{"harmless: the controller waits longer after a conflict", "", 0, 0, []edit{{"internal/cloud/control/control.go",
+		`		return reconcile.Result{RequeueAfter: c.Chance.Jitter(conflictDelay, 1)}, nil
 `,
-		`		wait := p.ends.Jitter(conflictDelay, 1)
+		`		wait := c.Chance.Jitter(conflictDelay, 1)
 		if PLANTED {
 			wait *= 2
 		}
