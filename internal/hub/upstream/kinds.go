@@ -4,13 +4,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // kind says what bytes are carried for.
@@ -41,80 +42,58 @@ func (k kind) String() string {
 	return [kinds]string{"framing", "probe", "connect", "heartbeat", "watch", "list", "read", "write", "stream"}[k]
 }
 
-// kindOf returns the kind of a request.
-func kindOf(req *http.Request) kind {
-	path := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+// requestInfos parses requests as API servers do. It is a constant.
+var requestInfos = &request.RequestInfoFactory{
+	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// infoOf returns what a request asks an API server for. It does not use the RequestInfo in a context: a hub asks questions of
+// its own for a caller's request, with the context of that request. What cannot be parsed has no resource.
+func infoOf(req *http.Request) *request.RequestInfo {
+	info, _ := requestInfos.NewRequestInfo(req) // the API server says what is wrong
+	return info
+}
+
+// kindOf returns the kind of a request, of which info is infoOf.
+func kindOf(req *http.Request, info *request.RequestInfo) kind {
 	switch {
-	case len(req.Header["Upgrade"]) > 0 || streamed(path):
+	case len(req.Header["Upgrade"]) > 0 || streamed(info):
 		return streams
-	case isHeartbeat(req):
+	case isHeartbeat(info):
 		return heartbeats
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
 		return writes
-	case watched(req.URL, path):
+	case info.Verb == "watch":
 		return watches
-	case listed(path):
+	case info.Verb == "list":
 		return lists
 	}
 	return reads
 }
 
-// nodeLeases is the path of the nodes' Leases and of the pools' reports.
-const nodeLeases = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases"
-
-// isHeartbeat reports whether a request is about a single Lease of nodeLeases.
-func isHeartbeat(req *http.Request) bool {
-	below, ok := strings.CutPrefix(req.URL.Path, nodeLeases)
-	return ok && (len(below) > 1 || req.Method == http.MethodPost)
+// isLease reports whether a request is about Leases.
+func isLease(info *request.RequestInfo) bool {
+	return info.APIGroup == coordinationv1.GroupName && info.Resource == "leases"
 }
 
-// object returns the part of an API path that follows group, version and namespace: resource, name, subresource.
-func object(path []string) []string {
-	switch {
-	case len(path) > 2 && path[0] == "api":
-		path = path[2:]
-	case len(path) > 3 && path[0] == "apis":
-		path = path[3:]
-	default:
-		return nil
-	}
-	if path[0] == "watch" { // the old way to ask for a watch
-		path = path[1:]
-	}
-	if len(path) > 2 && path[0] == "namespaces" && !ofNamespaces(path[2]) {
-		path = path[2:]
-	}
-	return path
+// isSingle reports whether a request is about one object that its path names.
+func isSingle(info *request.RequestInfo) bool {
+	return info.Name != "" && info.Verb != "list" && info.Verb != "watch"
 }
 
-// ofNamespaces reports whether a name is a subresource of Namespaces, not a resource in a namespace.
-func ofNamespaces(name string) bool { return name == "status" || name == "finalize" }
+// isHeartbeat reports whether a request is about a single Lease of a node, or a pool's report.
+func isHeartbeat(info *request.RequestInfo) bool {
+	return isLease(info) && info.Namespace == corev1.NamespaceNodeLease && (isSingle(info) || info.Verb == "create")
+}
 
-func streamed(path []string) bool {
-	o := object(path)
-	if len(o) < 3 {
-		return false
-	}
-	switch o[2] {
+// streamed reports whether a request's answer may last as long as somebody reads it.
+func streamed(info *request.RequestInfo) bool {
+	switch info.Subresource {
 	case "log", "exec", "attach", "portforward", "proxy":
 		return true
 	}
-	return false
+	return info.Verb == "proxy"
 }
-
-func watched(u *url.URL, path []string) bool {
-	if len(path) > 2 && path[0] == "api" && path[2] == "watch" || len(path) > 3 && path[0] == "apis" && path[3] == "watch" {
-		return true
-	}
-	if !strings.Contains(u.RawQuery, "watch=") {
-		return false
-	}
-	w := u.Query().Get("watch")
-	return w == "true" || w == "1"
-}
-
-// listed reports whether a path names all objects of a resource.
-func listed(path []string) bool { return len(object(path)) == 1 }
 
 // spent counts bytes both ways by their kind.
 type spent struct {
@@ -193,7 +172,7 @@ func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := kindOf(req)
+	k := kindOf(req, infoOf(req))
 	if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
 		c.spent.sent[k].Add(uint64(req.ContentLength))
 	}

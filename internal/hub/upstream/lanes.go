@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -36,26 +37,24 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade. The parameter below is the path under which the server has its
-// API. In doubt a request is bulk, where it delays only other bulk requests.
-func laneOf(req *http.Request, below string) lane {
-	path := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, below), "/"), "/")
-	switch path[0] {
+// laneOf returns the lane of a request that asks for no upgrade. info is infoOf of the request. In doubt a request is bulk,
+// where it delays only other bulk requests.
+func laneOf(req *http.Request, info *request.RequestInfo) lane {
+	switch first, _, _ := strings.Cut(strings.Trim(info.Path, "/"), "/"); first {
 	case "readyz", "livez", "healthz", "version":
 		return urgent
 	}
-	if strings.TrimPrefix(req.URL.Path, below) == edge.PathState && req.URL.Query().Get(edge.QueryPresence) != edge.NodesAndPods {
+	if info.Path == edge.PathState && req.URL.Query().Get(edge.QueryPresence) != edge.NodesAndPods {
 		return watching
 	}
-	of := object(path)
 	switch {
-	case len(of) == 0 || streamed(path): // discovery among them
+	case info.Resource == "" || streamed(info): // discovery among them
 		return bulk
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
-		return writeLane(req, of)
-	case watched(req.URL, path):
+		return writeLane(req, info)
+	case info.Verb == "watch":
 		return watchLane(req.URL.Query())
-	case len(of) > 1:
+	case isSingle(info):
 		return urgent
 	}
 	if query := req.URL.Query(); query.Get("limit") == "1" || strings.Contains(query.Get("fieldSelector"), "metadata.name=") {
@@ -65,11 +64,11 @@ func laneOf(req *http.Request, below string) lane {
 }
 
 // writeLane returns the lane of a request that is no read.
-func writeLane(req *http.Request, parts []string) lane {
+func writeLane(req *http.Request, info *request.RequestInfo) lane {
 	switch {
-	case parts[0] == "leases":
+	case info.Resource == "leases":
 		return urgent
-	case req.Method == http.MethodDelete && len(parts) == 1:
+	case info.Verb == "deletecollection":
 		return bulk // its answer is a list of all that it deleted
 	case req.ContentLength > smallBody:
 		return bulk
@@ -149,13 +148,12 @@ func (l *lanes) of(s *session, which lane) http.RoundTripper {
 	return l.http2[which]
 }
 
-// by makes a request over its lane. If that lane can't be dialled, a request without a body uses the urgent lane, whose
+// by makes a request over a lane. If that lane can't be dialled, a request without a body uses the urgent lane, whose
 // connection may still be open. That helps, for example, while name servers return no address for the server.
-func (l *lanes) by(s *session, req *http.Request) (*http.Response, error) {
+func (l *lanes) by(s *session, which lane, req *http.Request) (*http.Response, error) {
 	if len(req.Header["Upgrade"]) > 0 {
 		return l.http1.RoundTrip(req)
 	}
-	which := laneOf(req, s.to.Path)
 	response, err := l.of(s, which).RoundTrip(req)
 	if errors.Is(err, errNoHTTP2) {
 		s.http1Only.Store(true)

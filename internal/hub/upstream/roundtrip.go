@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/hub/link"
 )
@@ -23,6 +24,7 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	u.metrics.inFlight.Inc()
+	info := infoOf(req)
 	var tried uint32
 	var failure error
 	for {
@@ -31,7 +33,7 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 			break
 		}
 		a := newAttempt(req, s)
-		response, err := id.send(s, a.request, isCore(req))
+		response, err := id.send(s, a.request, info)
 		if err == nil {
 			a.settle(committed)
 			u.settle(index, tried)
@@ -53,24 +55,24 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, failure
 }
 
-// send makes one attempt at one server. The parameter core is isCore of the request.
-func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, error) {
+// send makes one attempt at one server. info is infoOf of the caller's request: req has the path of the server in front.
+func (id *asker) send(s *server, req *http.Request, info *request.RequestInfo) (*http.Response, error) {
 	by := Caller
 	if id.asNode {
 		by = Node
 	}
 	sentAt, late := s.cfg.Ends.Running(), req.Context().Err() != nil
-	response, err := s.session.RoundTrip(by, req)
-	write := core && req.Method != http.MethodGet
-	lease := core && strings.Contains(req.URL.Path, "/leases/") && !req.URL.Query().Has("watch")
+	response, err := s.session.RoundTrip(by, laneOf(req, info), req)
+	core := isCore(req, info)
+	lease := core && isLease(info) && isSingle(info)
 	switch {
 	case err == nil:
 		s.monitor.TrafficOK() // whatever it says
 		if core && (response.StatusCode >= http.StatusInternalServerError || !mayBeCached(req)) {
-			s.monitor.CoreAnswered(collectionOf(req), response.StatusCode, sentAt)
+			s.monitor.CoreAnswered(collectionOf(info), response.StatusCode, sentAt)
 		}
 		if lease {
-			s.leaseAnswered(response.StatusCode, write)
+			s.leaseAnswered(response.StatusCode, req.Method != http.MethodGet)
 		}
 	case lease && !late && errors.Is(req.Context().Err(), context.DeadlineExceeded):
 		s.leaseHung(sentAt)
@@ -81,17 +83,12 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 // isCore reports whether the API server itself answers a request, and a node depends on the answer. That holds for a read of
 // the core group, and for anything about a Lease. An API server fetches other answers from elsewhere (an aggregated API, a
 // kubelet, a Service), so they may fail for reasons that are not its own.
-func isCore(req *http.Request) bool {
-	if below, ok := strings.CutPrefix(req.URL.Path, "/api/v1/"); ok && req.Method == http.MethodGet {
-		parts := strings.Split(below, "/")
-		if parts[0] == "namespaces" && len(parts) > 2 {
-			parts = parts[2:]
-		}
-		return len(parts) <= 2 // a subresource is often a kubelet's, or a Service's
+func isCore(req *http.Request, info *request.RequestInfo) bool {
+	if info.Subresource != "" || info.Verb == "proxy" { // often a kubelet's, or a Service's
+		return false
 	}
-	below, ok := strings.CutPrefix(req.URL.Path, "/apis/coordination.k8s.io/v1/")
-	return ok && (below == "leases" || strings.HasPrefix(below, "namespaces/") && strings.Count(below, "/") <= 3 &&
-		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
+	read := info.APIPrefix == "api" && info.Resource != "" && req.Method == http.MethodGet
+	return read || isLease(info)
 }
 
 // mayBeCached reports whether an API server may answer a request from its watch cache, as it also does without etcd.
@@ -102,12 +99,11 @@ func mayBeCached(req *http.Request) bool {
 
 // collectionOf returns the resource of a core request. It is empty for Leases: because nodes depend on these, their failures
 // count like those of the hub's own check.
-func collectionOf(req *http.Request) string {
-	of := object(strings.Split(strings.Trim(req.URL.Path, "/"), "/"))
-	if len(of) == 0 || of[0] == "leases" {
+func collectionOf(info *request.RequestInfo) string {
+	if isLease(info) {
 		return ""
 	}
-	return of[0]
+	return info.Resource
 }
 
 // failed tells the monitor about a failure that the link may have caused, and returns the error for the caller.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -69,8 +68,7 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 	}
 	to := To{
 		Server: s.addr, Address: cfg.Address, Name: cmp.Or(cfg.ServerName, address.Hostname()), Dial: cfg.DialContext,
-		Path: strings.TrimSuffix(address.Path, "/"), Down: func() bool { return s.state() == link.Down },
-		Heard: s.hears, Failed: s.suspect, Clock: cfg.Ends.Clock, metrics: m,
+		Down: func() bool { return s.state() == link.Down }, Heard: s.hears, Failed: s.suspect, Clock: cfg.Ends.Clock, metrics: m,
 	}
 	if to.Address == nil {
 		to.Address = func() (string, error) { return s.addr, nil }
@@ -200,7 +198,7 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 		return fmt.Errorf("probe: %w", err)
 	}
 	request.Header.Set("User-Agent", userAgent)
-	response, err := s.session.RoundTrip(by, request)
+	response, err := s.session.RoundTrip(by, urgent, request)
 	if err != nil {
 		err = s.cfg.explain(err)
 		if wrong := (*CertificateError)(nil); errors.As(err, &wrong) && s.state() != link.Down {
@@ -233,7 +231,7 @@ func (s *server) check(ctx context.Context) {
 	}
 	request.Header.Set("User-Agent", userAgent)
 	sentAt := s.cfg.Ends.Running()
-	response, err := s.session.RoundTrip(Node, request)
+	response, err := s.session.RoundTrip(Node, urgent, request)
 	switch broken := (http2.StreamError{}); {
 	case err == nil:
 		_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean

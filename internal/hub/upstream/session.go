@@ -28,8 +28,8 @@ type Session interface {
 	// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called
 	// before the first request.
 	Renew(with *Credentials)
-	// RoundTrip makes a request. If nothing of the request can have been sent, NotSent is true for the error.
-	RoundTrip(by By, req *http.Request) (*http.Response, error)
+	// RoundTrip makes a request over one of the lanes. If nothing of it can have been sent, NotSent is true for the error.
+	RoundTrip(by By, over lane, req *http.Request) (*http.Response, error)
 	// Ask asks the server for a sign of life on an open connection, by a link.Ping or a link.Knock. The result there is false
 	// if no open connection accepts requests.
 	Ask(ctx context.Context, how link.Ask) (there bool, err error)
@@ -43,15 +43,13 @@ type Session interface {
 	Close()
 }
 
-// To describes the server of a Session. All fields but Path are set.
+// To describes the server of a Session. All fields are set.
 type To struct {
 	// Server is the server's name in errors, HOST:PORT. Address returns the server's present address.
 	Server  string
 	Address func() (string, error)
 	// Name is the name in the server's certificate.
 	Name string
-	// Path is put before the path of each request; empty means none.
-	Path string
 	// Dial opens connections.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Down reports whether the link is down. Then only Fresh requests are sent.
@@ -136,15 +134,15 @@ func (s *session) Renew(with *Credentials) {
 }
 
 // RoundTrip implements Session.
-func (s *session) RoundTrip(by By, req *http.Request) (*http.Response, error) {
+func (s *session) RoundTrip(by By, over lane, req *http.Request) (*http.Response, error) {
 	t := s.transports.Load()
 	switch by {
 	case Fresh:
 		return t.fresh.RoundTrip(req)
 	case Node:
-		return t.node.by(s, req)
+		return t.node.by(s, over, req)
 	default:
-		return t.caller.by(s, req)
+		return t.caller.by(s, over, req)
 	}
 }
 

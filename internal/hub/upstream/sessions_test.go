@@ -62,7 +62,7 @@ func (s *handledSession) Renew(with *Credentials) {
 	s.with = with
 }
 
-func (s *handledSession) RoundTrip(by By, req *http.Request) (*http.Response, error) {
+func (s *handledSession) RoundTrip(by By, _ lane, req *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	with, life := s.with, s.life
 	s.mu.Unlock()
