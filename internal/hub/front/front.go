@@ -172,7 +172,7 @@ func New(cfg Config) *Front {
 		},
 	}
 	f.setLimits()
-	f.metrics = newMetrics(f)
+	f.metrics = newMetrics(cfg.Metrics)
 	pool := &buffers{}
 	node, caller := newProxy(cfg.Cloud.AsNode(), pool, f.log), newProxy(cfg.Cloud.AsCaller(), pool, f.log)
 	node.ModifyResponse = nodeAccepted
@@ -305,6 +305,8 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		return
 	}
 	defer place.leave()
+	f.metrics.inFlight[class].Inc()
+	defer f.metrics.inFlight[class].Dec()
 	var done func()
 	if long {
 		r, done = untilDraining(r)
