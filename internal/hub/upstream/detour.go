@@ -88,10 +88,7 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("way", "neighbour")
 	cfg := u.cfg
 	cfg.DialContext, cfg.Address, cfg.Addresses, cfg.Detour, cfg.Metrics = u.cfg.Detour.DialContext, nil, nil, nil, nil
-	u.mu.Lock()
-	cfg.Link = u.timing
-	u.mu.Unlock()
-	d, err := New(cfg)
+	d, err := u.newDetour(cfg)
 	if err != nil {
 		logger.Error(err, "Cannot reach the servers through a neighbour")
 		u.rest(ctx, detourPause)
@@ -100,7 +97,6 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	running, stop := context.WithCancel(klog.NewContext(ctx, logger))
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(running) }()
-	u.detour.Store(d)
 	done, failed := u.whileDetoured(ctx, d, ended)
 	u.detour.Store(nil)
 	u.setState()
@@ -114,6 +110,18 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 		logger.Error(failed, "Cannot reach the servers through a neighbour")
 		u.rest(ctx, detourPause)
 	}
+}
+
+// newDetour sets the detour to an Upstream of cfg with the present timing. Whoever changes the timing later finds the detour.
+func (u *Upstream) newDetour(cfg Config) (*Upstream, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	cfg.Link = u.timing
+	d, err := New(cfg)
+	if err == nil {
+		u.detour.Store(d)
+	}
+	return d, err
 }
 
 // whileDetoured judges the upstream's link again whenever the detour's link changes. It returns when the detour is no longer

@@ -48,7 +48,7 @@ type Upstream struct {
 	// detour reaches the same servers by Config.Detour; nil means that no detour is in use.
 	detour atomic.Pointer[Upstream]
 
-	mu     sync.Mutex // orders the writers of own, link and anyway
+	mu     sync.Mutex // orders the writers of own, link and anyway, and a new detour with changes of timing
 	timing link.Timing
 }
 
