@@ -147,10 +147,11 @@ func (i *input) settle(state inputState) {
 	}
 }
 
-// deliver returns the response's body for the caller. If the link went down, read errors say so. The function end is called
-// once, when the body ends or is closed. An upgraded connection stays upgraded.
-func (s *server) deliver(req *http.Request, response *http.Response, end func()) io.ReadCloser {
-	out := &output{body: response.Body, server: s, request: req, end: end}
+// deliver returns the response's body for the caller, and counts what it carries by the kind of the request. If the link went
+// down, read errors say so. The function end is called once, when the body ends or is closed. An upgraded connection stays
+// upgraded.
+func (s *server) deliver(req *http.Request, of kind, response *http.Response, end func()) io.ReadCloser {
+	out := &output{body: response.Body, server: s, request: req, kind: of, end: end}
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok {
 		return &upgraded{output: out, stream: stream}
 	}
@@ -162,12 +163,14 @@ type output struct {
 	body    io.ReadCloser
 	server  *server
 	request *http.Request
+	kind    kind
 	end     func()
 	once    sync.Once
 }
 
 func (o *output) Read(p []byte) (int, error) {
 	n, err := o.body.Read(p)
+	o.server.metrics.spent.received[o.kind].Add(uint64(max(n, 0)))
 	if err != nil {
 		o.once.Do(o.end)
 		if !errors.Is(err, io.EOF) && o.request.Context().Err() == nil {
@@ -196,7 +199,11 @@ type upgraded struct {
 	stream io.ReadWriteCloser
 }
 
-func (u *upgraded) Write(p []byte) (int, error) { return u.stream.Write(p) }
+func (u *upgraded) Write(p []byte) (int, error) {
+	n, err := u.stream.Write(p)
+	u.server.metrics.spent.sent[u.kind].Add(uint64(max(n, 0)))
+	return n, err
+}
 
 // CloseWrite ends the stream to the server and leaves the stream from it open.
 func (u *upgraded) CloseWrite() error {

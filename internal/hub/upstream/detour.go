@@ -64,6 +64,18 @@ func (u *Upstream) detourAnswers() bool {
 	return d != nil && d.link.Get() == link.Up && u.cfg.Detour.Use.Get() != ForNothing
 }
 
+// way returns the Upstream that makes a request: the detour while the request's link is relayed, else u.
+func (u *Upstream) way(ctx context.Context) *Upstream {
+	state := u.link
+	if ctx.Value(anywayKey{}) != nil {
+		state = u.anyway
+	}
+	if d := u.detour.Load(); d != nil && state.Get() == link.Relayed {
+		return d
+	}
+	return u
+}
+
 // followDetour takes the detour whenever the node's own line is down, until ctx ends.
 func (u *Upstream) followDetour(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -176,32 +188,4 @@ func (u *Upstream) rest(ctx context.Context, pause time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// ways makes each request over the node's own line, or over the detour while the link is relayed.
-type ways struct {
-	upstream *Upstream
-	own      http.RoundTripper
-	asNode   bool
-}
-
-// by returns a RoundTripper for requests as the node, or as a caller if asNode is false.
-func (u *Upstream) by(asNode bool) http.RoundTripper {
-	own := u.counting(&asker{upstream: u, asNode: asNode})
-	if u.cfg.Detour == nil {
-		return own
-	}
-	return ways{u, own, asNode}
-}
-
-// RoundTrip implements http.RoundTripper.
-func (w ways) RoundTrip(req *http.Request) (*http.Response, error) {
-	state := w.upstream.link
-	if req.Context().Value(anywayKey{}) != nil {
-		state = w.upstream.anyway
-	}
-	if d := w.upstream.detour.Load(); d != nil && state.Get() == link.Relayed {
-		return (&asker{upstream: d, asNode: w.asNode}).RoundTrip(req)
-	}
-	return w.own.RoundTrip(req)
 }

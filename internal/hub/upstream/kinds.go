@@ -1,8 +1,6 @@
 package upstream
 
 import (
-	"errors"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -156,65 +154,4 @@ func (c *carriedByKind) Collect(to chan<- prometheus.Metric) {
 				kind(k).String())
 		}
 	}
-}
-
-// counting is a RoundTripper that counts the bodies of requests and answers by their kind.
-type counting struct {
-	http.RoundTripper
-	spent *spent
-}
-
-func (u *Upstream) counting(id *asker) http.RoundTripper { return counting{id, &u.metrics.spent} }
-
-// RoundTrip implements http.RoundTripper.
-func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
-	response, err := c.RoundTripper.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	k := kindOf(req, infoOf(req))
-	if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
-		c.spent.sent[k].Add(uint64(req.ContentLength))
-	}
-	body := &countedBody{ReadCloser: response.Body, spent: c.spent, kind: k}
-	response.Body = body
-	if stream, ok := body.ReadCloser.(io.ReadWriteCloser); ok {
-		response.Body = &countedStream{countedBody: body, stream: stream}
-	}
-	return response, nil
-}
-
-// countedBody is the body of an answer.
-type countedBody struct {
-	io.ReadCloser
-	spent *spent
-	kind  kind
-}
-
-// Read implements io.Reader.
-func (c *countedBody) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.spent.received[c.kind].Add(uint64(max(n, 0)))
-	return n, err
-}
-
-// countedStream is the body of an answer to an upgrade.
-type countedStream struct {
-	*countedBody
-	stream io.ReadWriteCloser
-}
-
-// Write implements io.Writer.
-func (c *countedStream) Write(p []byte) (int, error) {
-	n, err := c.stream.Write(p)
-	c.spent.sent[c.kind].Add(uint64(max(n, 0)))
-	return n, err
-}
-
-// CloseWrite ends the stream to the server and leaves the stream from it open.
-func (c *countedStream) CloseWrite() error {
-	if half, ok := c.stream.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }

@@ -10,7 +10,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// asker makes requests to an Upstream, with or without the node's certificate.
+// asker makes requests to an Upstream, with or without the node's certificate. While the link is relayed, it makes them over the
+// detour, whose bytes are in no metric.
 type asker struct {
 	upstream *Upstream
 	asNode   bool
@@ -18,7 +19,7 @@ type asker struct {
 
 // RoundTrip sends req to a server and returns its answer. The package comment says which requests are repeated, and where.
 func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
-	u := id.upstream
+	u := id.upstream.way(req.Context())
 	if err := u.running(req.Context()); err != nil {
 		closeBody(req)
 		return nil, err
@@ -37,7 +38,11 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err == nil {
 			a.settle(committed)
 			u.settle(index, tried)
-			response.Body = s.deliver(req, response, u.metrics.inFlight.Dec)
+			of := kindOf(req, info)
+			if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
+				u.metrics.spent.sent[of].Add(uint64(req.ContentLength))
+			}
+			response.Body = s.deliver(req, of, response, u.metrics.inFlight.Dec)
 			return response, nil
 		}
 		failure = s.failed(req, a, err)

@@ -245,9 +245,7 @@ func (u *Upstream) Serves(ctx context.Context) bool {
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets the scheme and host of requests, and waits
 // until Run has read the credentials. While the link is down, it fails with a DownError (see NotSent).
-func (u *Upstream) AsNode() http.RoundTripper {
-	return u.by(true)
-}
+func (u *Upstream) AsNode() http.RoundTripper { return &asker{upstream: u, asNode: true} }
 
 // AsHub returns a RoundTripper like AsNode's for the hub's own requests, which name the hub as their user agent.
 func (u *Upstream) AsHub() http.RoundTripper {
@@ -256,7 +254,7 @@ func (u *Upstream) AsHub() http.RoundTripper {
 
 // AsCaller returns a RoundTripper like AsNode's that presents no client certificate, for requests that carry credentials of
 // their own.
-func (u *Upstream) AsCaller() http.RoundTripper { return u.by(false) }
+func (u *Upstream) AsCaller() http.RoundTripper { return &asker{upstream: u} }
 
 // RESTConfig returns a configuration for client-go that makes requests as the node: in protobuf where the server supports it,
 // and without a client-side rate limit. Writes carry a timeout for the server. To act as another user, set Impersonate on a
