@@ -114,7 +114,7 @@ var law = []struct {
 		"what a hub is told to do is said in the words of who does it, and opens and starts nothing"},
 	{"internal/hub/identity", []string{"internal/edge", "internal/ends", "internal/live", "internal/run"},
 		"a certificate does not know what it is for"},
-	{"internal/hub/bypass", nil, "what the kernel says of programs does not depend on who asks"},
+	{"internal/hub/bypass", []string{"internal/conns"}, "what the kernel says of programs does not depend on who asks"},
 	{"internal/hub/hubtest", []string{"internal/edge"}, "what stands in for servers does not know who comes"},
 	{"internal/hub/member",
 		[]string{

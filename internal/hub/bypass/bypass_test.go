@@ -1,6 +1,7 @@
 package bypass
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"yurtcoordinator/internal/conns"
 )
 
 // host is a machine as its /proc shows it.
@@ -126,10 +129,7 @@ func TestInPods(t *testing.T) {
 }
 
 // littleEndian reports whether 127.0.0.1 is 0100007F to this kernel.
-func littleEndian() bool {
-	at, ok := end("0100007F:0016")
-	return ok && at.String() == "127.0.0.1:22"
-}
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
 // TestThisMachine reads a real /proc.
 func TestThisMachine(t *testing.T) {
@@ -153,7 +153,7 @@ func TestThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, found := Own("/proc"), false
-	for _, each := range Connections(content) {
+	for _, each := range conns.Sockets(content) {
 		if each.Remote == server {
 			found = own[each.Inode] && each.UID == strconv.Itoa(os.Getuid())
 		}
@@ -161,16 +161,4 @@ func TestThisMachine(t *testing.T) {
 	if !found {
 		t.Error("its own connection is not seen as its own")
 	}
-}
-
-func FuzzConnections(f *testing.F) {
-	f.Add([]byte(header + row("0700000A:C350", "0100000A:192B", "01", 0, 100)))
-	f.Add([]byte("0: A B 01 a b c d e 5\n"))
-	f.Fuzz(func(t *testing.T, table []byte) {
-		for _, c := range Connections(table) {
-			if !c.Remote.IsValid() || c.Inode == 0 {
-				t.Errorf("%+v", c)
-			}
-		}
-	})
 }

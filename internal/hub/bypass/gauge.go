@@ -1,14 +1,14 @@
 package bypass
 
 import (
-	"io"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"yurtcoordinator/internal/conns"
 )
 
 // Gauge counts connections from the host's network to the API servers past the hub. The hub may not look into other processes,
@@ -34,8 +34,9 @@ func (g *Gauge) Collect(to chan<- prometheus.Metric) {
 	own, servers := Own(g.proc), g.servers()
 	count := map[string]int{"0": 0}
 	for _, table := range []string{"tcp", "tcp6"} {
-		for _, c := range Connections(g.table(table)) {
-			if !own[c.Inode] && slices.Contains(servers, c.Remote) {
+		content, _ := read(g.proc+"/self/net/"+table, maxSockets) // without IPv6 there is one list
+		for _, c := range conns.Sockets(content) {
+			if c.Open && !own[c.Inode] && slices.Contains(servers, c.Remote) {
 				count[c.UID]++
 			}
 		}
@@ -43,16 +44,6 @@ func (g *Gauge) Collect(to chan<- prometheus.Metric) {
 	for user, n := range count {
 		to <- prometheus.MustNewConstMetric(g.about, prometheus.GaugeValue, float64(n), user)
 	}
-}
-
-func (g *Gauge) table(name string) []byte {
-	f, err := os.Open(g.proc + "/self/net/" + name)
-	if err != nil {
-		return nil // without IPv6 there is one list
-	}
-	defer f.Close()
-	content, _ := io.ReadAll(io.LimitReader(f, maxSockets)) // what was read before an error counts
-	return content
 }
 
 // ByAddress returns where servers are that are named by an address; those with names are left out.
