@@ -318,6 +318,7 @@ func (h *Hub) lend() error {
 	h.lent.Meet(relay.Parties{
 		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
 		Coordinators: h.member.Reached, DialCoordinator: h.member.Dial, Denied: h.member.Denied,
+		Nodes: func() []edge.NodeName { return views.PoolNodes(h.followed, h.cfg.Pool) },
 	})
 	h.parts.Add("relay", h.lent.Run)
 	return nil

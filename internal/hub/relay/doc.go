@@ -48,10 +48,8 @@
 //   - borrowers.tunnels: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
 //   - borrowers.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
 //   - borrower.spent: entered when a neighbour's share of them is; ends when the day is over. (TestAllowance)
-//   - Server.word: entered when the cloud says which nodes the pool has; ends when it says another thing, asked when askEvery is
-//     over. (TestWhoIsGone)
-//   - Server.unknown: entered when a neighbour is missing there; ends when the cloud says it anew, asked when askAgain is over.
-//     (TestWhoIsGone)
+//   - Server.word: entered when the cloud says which nodes the pool has; ends when it says another thing, which is seen when a
+//     neighbour asks, or when lookEvery is over. (TestWhoIsGone)
 //   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.
 //     (TestATunnelEndsWhenNothingComes)
 package relay

@@ -49,7 +49,9 @@ type Parties struct {
 	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator with the given server name, if that coordinator is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
-	// Denied returns whose certificates hold no longer in the pool, as the cloud has last said: users, and credential ids.
+	// Nodes returns the nodes of the pool, and Denied whose certificates hold no longer in it, as the cloud has last said: users,
+	// and credential ids. Nil nodes mean that it has not said.
+	Nodes  func() []edge.NodeName
 	Denied func() []string
 }
 
@@ -114,7 +116,7 @@ func (l *Lending) Meet(p Parties) {
 	})
 	l.server = NewServer(ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
-		Node: l.cfg.Node, Nodes: nodesOf(l.cfg.Pool, p.Cloud.RESTConfig().Host, p.Cloud.AsNode()), Denied: p.Denied,
+		Node: l.cfg.Node, Nodes: p.Nodes, Denied: p.Denied,
 		Limits: l.limits.Get, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
 	l.passer = NewPasser(PasserConfig{

@@ -100,7 +100,7 @@ func (m *member) denies() []string {
 }
 
 // silentCloud does not say which nodes the pool has.
-func silentCloud(context.Context) ([]edge.NodeName, error) { return nil, errors.New("silence") }
+func silentCloud() []edge.NodeName { return nil }
 
 func generous() Limits {
 	return Limits{PerPeer: 4, All: 8, BytesPerSecond: 8 << 20, BytesPerDay: 1 << 30}
