@@ -1,9 +1,9 @@
 // Package upstream is a client of one API server, which has one or several equal addresses.
 //
 // Requests go to one address for as long as its link is up. A request moves to another address in two cases only: nothing of it
-// can have been sent, or it is a read and the link to its server has just gone down. So no write is ever sent twice. Requests
-// travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) use HTTP/1.1. Each identity has up to three
-// connections (see lane), so that a heartbeat does not queue behind megabytes on one connection.
+// can have been sent and its body can be read again, or it is a read and the link to its server has just gone down. So no write
+// is ever sent twice. Requests travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) use HTTP/1.1. Each
+// identity has up to three connections (see lane), so that a heartbeat does not queue behind megabytes on one connection.
 //
 // The code that judges links and chooses servers sees connections only through Session: see Sessions.
 //

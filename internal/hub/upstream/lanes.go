@@ -156,11 +156,10 @@ func (l *lanes) by(s *session, which lane, req *http.Request) (*http.Response, e
 	}
 	response, err := l.of(s, which).RoundTrip(req)
 	if errors.Is(err, errNoHTTP2) {
-		s.http1Only.Store(true)
+		s.http1Only.Store(true) // an HTTP/2 transport that gets no connection leaves the body as it is
 		return l.http1.RoundTrip(req)
 	}
-	bodyless := req.Body == nil || req.Body == http.NoBody
-	if which != urgent && bodyless && connectFailed(err) && !s.to.Down() && req.Context().Err() == nil {
+	if which != urgent && !hasBody(req) && connectFailed(err) && !s.to.Down() && req.Context().Err() == nil {
 		return l.of(s, urgent).RoundTrip(req)
 	}
 	return response, err

@@ -33,10 +33,12 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 		if s == nil {
 			break
 		}
-		a := newAttempt(req, s)
+		a, err := newAttempt(req, s, tried != 0)
+		if err != nil {
+			break // the failure of the attempt before says more
+		}
 		response, err := id.send(s, a.request, info)
 		if err == nil {
-			a.settle(committed)
 			u.settle(index, tried)
 			of := kindOf(req, info)
 			if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
@@ -46,10 +48,9 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 			return response, nil
 		}
 		failure = s.failed(req, a, err)
-		if !id.mayTryAgain(req, a, err, failure) {
+		if !mayTryAgain(req, err, failure) {
 			break
 		}
-		a.settle(abandoned)
 		tried |= 1 << index
 	}
 	closeBody(req)
@@ -118,11 +119,10 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	}
 	sent := !connectFailed(err)
 	err = s.cfg.explain(err)
-	_, inputFailed := a.inputTaken()
 	switch ctxErr := req.Context().Err(); {
 	case errors.Is(ctxErr, context.Canceled):
 		return err // the caller's own doing
-	case inputFailed:
+	case a.body != nil && a.body.failed.Load():
 		return err // the caller's body ended early
 	case s.state() == link.Down, errors.Is(err, errReset):
 		return s.down(sent, err)
@@ -132,17 +132,17 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	return err
 }
 
-// mayTryAgain reports whether to ask another server. That is allowed if nothing was sent, or if the request is a read and the
-// link went down.
-func (id *asker) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
-	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
+// mayTryAgain reports whether to ask another server. That is allowed if nothing was sent and the body can be read again, or if
+// the request is a read and the link went down.
+func mayTryAgain(req *http.Request, err, failure error) bool {
+	if req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false
 	}
 	if NotSent(failure) || connectFailed(err) {
-		return true
+		return !hasBody(req) || req.GetBody != nil
 	}
 	read := req.Method == http.MethodGet || req.Method == http.MethodHead
-	return read && a.input == nil && errors.Is(failure, ErrDown)
+	return read && !hasBody(req) && errors.Is(failure, ErrDown)
 }
 
 func closeBody(req *http.Request) {

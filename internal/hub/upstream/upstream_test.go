@@ -139,6 +139,33 @@ func TestFailoverAtConnect(t *testing.T) {
 	}
 }
 
+func TestMayTryAgain(t *testing.T) {
+	refused := &ConnectError{Server: "cloud:6443", Err: errors.New("refused")}
+	cut := &DownError{Name: "cloud", Sent: true, Err: errors.New("reset")}
+	again := func() (io.ReadCloser, error) { return http.NoBody, nil }
+	once := io.NopCloser(strings.NewReader("x"))
+	get := http.Request{Method: http.MethodGet}
+	remove := http.Request{Method: http.MethodDelete}
+	for what, tt := range map[string]struct {
+		req  http.Request
+		err  error
+		want bool
+	}{
+		"a write without a body, not sent":    {remove, refused, true},
+		"a body to be read again, not sent":   {http.Request{Method: http.MethodPut, Body: once, GetBody: again}, refused, true},
+		"a body to be read once, not sent":    {http.Request{Method: http.MethodPut, Body: once}, refused, false},
+		"a read that was cut off":             {get, cut, true},
+		"a write that was cut off":            {remove, cut, false},
+		"a read with a body that was cut off": {http.Request{Method: http.MethodGet, Body: once, GetBody: again}, cut, false},
+		"a server's own error":                {get, errors.New("protocol"), false},
+		"a program that ends":                 {get, ErrNotRunning, false},
+	} {
+		if got := mayTryAgain(&tt.req, tt.err, tt.err); got != tt.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
+
 func TestFailoverWhenNotReady(t *testing.T) {
 	ca := newAuthority(t)
 	first, second := ca.serve(t, named("first"), nil), ca.serve(t, named("second"), nil)
