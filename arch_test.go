@@ -66,8 +66,8 @@ var law = []struct {
 		"who answers a request, and what a hub says of itself, does not depend on what the answerers are made of"},
 	{"internal/hub/relay",
 		[]string{
-			"internal/conns", "internal/edge", "internal/ends", "internal/hub/front", "internal/hub/identity",
-			"internal/hub/link", "internal/hub/upstream", "internal/live", "internal/run",
+			"internal/conns", "internal/edge", "internal/ends", "internal/hub/front", "internal/hub/link",
+			"internal/hub/upstream", "internal/live", "internal/run",
 		},
 		"who lends a line does not know what goes over it"},
 	{"internal/hub/lead", []string{"internal/edge", "internal/ends", "internal/hub/link", "internal/live", "internal/run"},

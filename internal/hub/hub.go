@@ -302,7 +302,7 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() relay.LendingConfig {
-	c := relay.LendingConfig{Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics}
+	c := relay.LendingConfig{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics}
 	c.Ends = h.ends
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
@@ -316,7 +316,7 @@ func (h *Hub) lend() error {
 		return nil
 	}
 	h.lent.Meet(relay.Parties{
-		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
+		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Disk: h.disk, Cloud: h.cloud,
 		Coordinators: h.member.Reached, DialCoordinator: h.member.Dial, Denied: h.member.Denied,
 		Nodes: func() []edge.NodeName { return views.PoolNodes(h.followed, h.cfg.Pool) },
 	})

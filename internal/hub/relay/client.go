@@ -49,8 +49,8 @@ type ClientConfig struct {
 	// Node is this hub's own node, and Pool its pool.
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Dir is the directory of File. It exists.
-	Dir string
+	// Disk keeps the neighbours that relay.
+	Disk Disk
 	// Wanted reports whether this hub may ever use a neighbour's line. If not, Run asks no coordinator.
 	Wanted func() bool
 	// Coordinators returns clients, as this node, of the pool's coordinators that this hub reaches now, by slot.

@@ -187,7 +187,7 @@ func (a *authority) asks(t *testing.T, coordinators ...*coordinator) *Client {
 		all[slot] = client(t, c)
 	}
 	return NewClient(ClientConfig{
-		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
+		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Disk: &memory{blobs: map[string][]byte{}},
 		Coordinators: func() map[int]rest.Interface { return all },
 		Dial:         (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
 		May: func(netip.AddrPort) bool { return true },
