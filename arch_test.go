@@ -137,8 +137,8 @@ var law = []struct {
 	{"internal/lookout/lookouttest", []string{"internal/edge"}, "what serves there does not know who looks"},
 	{"internal/hub",
 		[]string{
-			"internal/edge", "internal/ends", "internal/hub/bypass", "internal/hub/cache", "internal/hub/config",
-			"internal/hub/front", "internal/hub/identity", "internal/hub/link", "internal/hub/member", "internal/hub/recall",
+			"internal/edge", "internal/ends", "internal/hub/cache", "internal/hub/config", "internal/hub/front",
+			"internal/hub/identity", "internal/hub/link", "internal/hub/member", "internal/hub/recall",
 			"internal/hub/relay", "internal/hub/settings", "internal/hub/share", "internal/hub/upstream",
 			"internal/hub/views", "internal/live", "internal/logs", "internal/run", "internal/store", "internal/stream",
 			"internal/version", "internal/version/buildinfo",

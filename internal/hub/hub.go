@@ -31,7 +31,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"os"
 
@@ -41,7 +40,6 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
@@ -172,9 +170,6 @@ func (h *Hub) build() error {
 		}
 	}
 	h.front = front.New(h.serves)
-	h.metrics.MustRegister(bypass.NewGauge("/proc", func() []netip.AddrPort {
-		return append(bypass.ByAddress(h.servers...), views.MasterAddresses(h.followed.Held)...)
-	}))
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -95,13 +96,20 @@ func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Prog
 	return all
 }
 
-// Own returns the sockets of the process that asks.
-func Own(proc string) map[uint64]bool {
-	own := map[uint64]bool{}
-	for _, inode := range sockets(proc, os.Getpid()) {
-		own[inode] = true
+// ByAddress returns where servers are that are named by an address; those with names are left out.
+func ByAddress(servers ...*url.URL) (all []netip.AddrPort) {
+	for _, u := range servers {
+		port := u.Port()
+		if port == "" {
+			port = "443"
+		}
+		ip, err := netip.ParseAddr(u.Hostname())
+		number, errPort := strconv.ParseUint(port, 10, 16)
+		if err == nil && errPort == nil {
+			all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(number)))
+		}
 	}
-	return own
+	return all
 }
 
 func sockets(proc string, pid int) (inodes []uint64) {

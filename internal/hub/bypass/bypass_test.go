@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"testing"
-
-	"yurtcoordinator/internal/conns"
 )
 
 // host is a machine as its /proc shows it.
@@ -148,17 +147,26 @@ func TestThisMachine(t *testing.T) {
 	if !slices.ContainsFunc(past, func(p Program) bool { return p.PID == os.Getpid() && slices.Contains(p.Past, server) }) {
 		t.Errorf("%+v", past)
 	}
-	content, err := os.ReadFile("/proc/self/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, found := Own("/proc"), false
-	for _, each := range conns.Sockets(content) {
-		if each.Remote == server {
-			found = own[each.Inode] && each.UID == strconv.Itoa(os.Getuid())
+}
+
+// TestByAddress: a server by its address, with its port or https's; one with a name is nowhere.
+func TestByAddress(t *testing.T) {
+	var servers []*url.URL
+	for _, text := range []string{
+		"https://10.0.0.1:6443/path", "https://10.0.0.2", "https://[fd00::1]:6443", "https://[::ffff:10.0.0.3]:6443",
+		"https://cloud.example:6443", "https://10.0.0.4:99999",
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
 		}
+		servers = append(servers, u)
 	}
-	if !found {
-		t.Error("its own connection is not seen as its own")
+	var want []netip.AddrPort
+	for _, text := range []string{"10.0.0.1:6443", "10.0.0.2:443", "[fd00::1]:6443", "10.0.0.3:6443"} {
+		want = append(want, netip.MustParseAddrPort(text))
+	}
+	if got := ByAddress(servers...); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
