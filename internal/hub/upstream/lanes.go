@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
 )
 
 // lane is one of the connections that carry the requests of one identity. Answers on one connection arrive in order, so a small
@@ -101,8 +102,8 @@ type lanes struct {
 }
 
 func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
-	config := c.tls(s.to.Name, asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
-	l := &lanes{http1: s.newHTTP1(c.tls(s.to.Name, asNode, protocolHTTP1), false)}
+	config := c.tls(s.of.name, asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
+	l := &lanes{http1: s.newHTTP1(c.tls(s.of.name, asNode, protocolHTTP1), false)}
 	for i := range l.http2 {
 		l.http2[i] = &http2.Transport{
 			DisableCompression: true, // what the caller and the server agree on passes through
@@ -111,14 +112,14 @@ func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.conns[i] = newShared(l.http2[i], s.to.Clock, func(ctx context.Context) (net.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], s.of.cfg.Ends.Clock, func(ctx context.Context) (net.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
 			}
 			if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
 				_ = secured.Close()
-				return nil, &ConnectError{Server: s.to.Server, Err: errNoHTTP2}
+				return nil, &ConnectError{Server: s.of.addr, Err: errNoHTTP2}
 			}
 			if lane(i) == bulk {
 				return secured, nil
@@ -159,7 +160,7 @@ func (l *lanes) by(s *session, which lane, req *http.Request) (*http.Response, e
 		s.http1Only.Store(true) // an HTTP/2 transport that gets no connection leaves the body as it is
 		return l.http1.RoundTrip(req)
 	}
-	if which != urgent && !hasBody(req) && connectFailed(err) && !s.to.Down() && req.Context().Err() == nil {
+	if which != urgent && !hasBody(req) && connectFailed(err) && s.of.state() != link.Down && req.Context().Err() == nil {
 		return l.of(s, urgent).RoundTrip(req)
 	}
 	return response, err

@@ -63,9 +63,6 @@ func New(cfg Config) (*Upstream, error) {
 	if cfg.addresses == (addressTiming{}) {
 		cfg.addresses = followed
 	}
-	if cfg.sessions == nil {
-		cfg.sessions = connections{}
-	}
 	if cfg.DialContext == nil {
 		cfg.DialContext = Dial
 	}

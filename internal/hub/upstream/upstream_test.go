@@ -94,13 +94,17 @@ func TestServerWithoutHTTP2(t *testing.T) {
 	if res.ProtoMajor != 1 {
 		t.Errorf("answered with %s", res.Proto)
 	}
-	known := u.servers[0].session.(*session)
+	known := u.servers[0].session
 	if !known.http1Only.Load() {
 		t.Error("it does not remember that the server has no HTTP/2")
 	}
+	before := known.epoch
 	known.Reset(errors.New("new credentials"))
 	if known.http1Only.Load() {
 		t.Error("it does not try HTTP/2 after the reset")
+	}
+	if before.Err() == nil || known.epoch.Err() != nil {
+		t.Error("what is being opened goes on after the reset, or nothing can be opened")
 	}
 }
 
