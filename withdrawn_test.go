@@ -15,6 +15,7 @@ var withdrawn = []string{
 	"--kubelet-certificate-as-is", "--service-topology", "--static-pod", "--vmodule",
 	"--kubelet-uses", "kubeletCertificateAsIs", "discoveryTokenUnsafeSkipCAVerification", "coordinatorCAFile", "serviceTopology",
 	"earlierLeaders",
+	"yurthub_connections_past_hub",
 	"yurthub_leader_checks_total", "yurthub_openings_told_total", "yurthub_pool_comparison_bytes_total",
 	"yurthub_pool_comparisons_total", "yurthub_pool_lies_total", "yurt_coordinator_openings_total",
 	"yurt_coordinator_openings_untold",

@@ -152,14 +152,14 @@ func TestOwnerOf(t *testing.T) {
 		from, to := netip.MustParseAddrPort(remote.String()), netip.MustParseAddrPort(local.String())
 		elsewhere := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), from.Port())
 		me := strconv.Itoa(os.Geteuid())
-		for how, ask := range map[string]func(from, to netip.AddrPort) (socket, error){
+		for how, ask := range map[string]func(from, to netip.AddrPort) (Socket, error){
 			"asked": diagnosed, "listed": listed,
-			"either": func(from, to netip.AddrPort) (socket, error) {
+			"either": func(from, to netip.AddrPort) (Socket, error) {
 				owner, err := OwnerOf(net.TCPAddrFromAddrPort(to), net.TCPAddrFromAddrPort(from))
-				return socket{uid: owner}, err
+				return Socket{UID: owner}, err
 			},
 		} {
-			if of, err := ask(from, to); err != nil || of.uid != me {
+			if of, err := ask(from, to); err != nil || of.UID != me {
 				t.Errorf("%s, %s: made by %+v, %v", at, how, of, err)
 			}
 			if of, err := ask(elsewhere, to); !errors.Is(err, errNoSocket) {
@@ -170,8 +170,8 @@ func TestOwnerOf(t *testing.T) {
 			}
 		}
 		inode, err := os.Readlink(fmt.Sprintf("%s/%d", ownFiles, fdOf(t, client)))
-		for how, ask := range map[string]func(from, to netip.AddrPort) (socket, error){"asked": diagnosed, "listed": listed} {
-			if of, wrong := ask(from, to); wrong != nil || err != nil || inode != "socket:["+of.inode+"]" {
+		for how, ask := range map[string]func(from, to netip.AddrPort) (Socket, error){"asked": diagnosed, "listed": listed} {
+			if of, wrong := ask(from, to); wrong != nil || err != nil || inode != fmt.Sprintf("socket:[%d]", of.Inode) {
 				t.Errorf("%s, %s: it is %+v, %v; want %s, %v", at, how, of, wrong, inode, err)
 			}
 		}
@@ -246,7 +246,7 @@ func TestConnects(t *testing.T) {
 }
 
 func TestSocketIn(t *testing.T) {
-	if words([]byte{1, 0, 0, 0}) != "00000001" {
+	if at, ok := end("0100007F:0016"); !ok || at.String() != "127.0.0.1:22" {
 		t.Skip("the list below is of a little-endian machine")
 	}
 	const list = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -268,8 +268,20 @@ func TestSocketIn(t *testing.T) {
 		{"[::2]:59588", "[::1]:10261", ""},
 	} {
 		got, found := socketIn([]byte(list), netip.MustParseAddrPort(tt.from), netip.MustParseAddrPort(tt.to))
-		if got.uid != tt.want || found != (tt.want != "") || found == (got.inode == "") {
+		if got.UID != tt.want || found != (tt.want != "") || found == (got.Inode == 0) {
 			t.Errorf("%s to %s: %+v, want the user %q", tt.from, tt.to, got, tt.want)
 		}
 	}
+}
+
+func FuzzSockets(f *testing.F) {
+	f.Add([]byte("0: 0700000A:C350 0100000A:192B 01 0:0 0:0 0 0 0 100\n"))
+	f.Add([]byte("0: A B 01 a b c d e 5\n"))
+	f.Fuzz(func(t *testing.T, table []byte) {
+		for _, s := range Sockets(table) {
+			if !s.Local.IsValid() || !s.Remote.IsValid() {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
 }

@@ -1,12 +1,13 @@
 package conns
 
 import (
-	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,38 +25,54 @@ var errNoSocket = errors.New("this host has no such connection")
 // server sees them.
 func OwnerOf(local, remote net.Addr) (string, error) {
 	s, err := socketOf(local, remote)
-	return s.uid, err
+	return s.UID, err
+}
+
+// OfRequest returns the UID of the process that has made a request on this host.
+func OfRequest(r *http.Request) (string, error) {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if !ok || err != nil {
+		return "", errNoSocket
+	}
+	return OwnerOf(local, net.TCPAddrFromAddrPort(from))
 }
 
 // isOwn reports whether this process itself has made a connection on this host: the connection's other end is among its files.
 func isOwn(c net.Conn) bool {
 	s, err := socketOf(c.LocalAddr(), c.RemoteAddr())
-	if err != nil || s.uid != strconv.Itoa(os.Geteuid()) {
+	if err != nil || s.UID != strconv.Itoa(os.Geteuid()) {
 		return false
 	}
 	files, err := os.ReadDir(ownFiles)
 	return err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
 		to, err := os.Readlink(filepath.Join(ownFiles, f.Name()))
-		return err == nil && to == "socket:["+s.inode+"]"
+		return err == nil && to == fmt.Sprintf("socket:[%d]", s.Inode)
 	})
 }
 
 // ownFiles lists what this process has open: proc_pid_fd(5).
 const ownFiles = "/proc/self/fd"
 
-// socket is one end of a connection as the kernel knows it.
-type socket struct{ uid, inode string }
+// Socket is a TCP socket of this host.
+type Socket struct {
+	Local, Remote netip.AddrPort
+	// Open says that its connection is established, or asked for.
+	Open  bool
+	UID   string
+	Inode uint64
+}
 
 // socketOf returns the client's end of a connection on this host. It asks the kernel for this one socket. If the kernel does not
 // allow that, it reads the list of all sockets, which takes some milliseconds.
-func socketOf(local, remote net.Addr) (socket, error) {
+func socketOf(local, remote net.Addr) (Socket, error) {
 	to, err := netip.ParseAddrPort(local.String())
 	if err != nil {
-		return socket{}, fmt.Errorf("the server's end: %w", err)
+		return Socket{}, fmt.Errorf("the server's end: %w", err)
 	}
 	from, err := netip.ParseAddrPort(remote.String())
 	if err != nil {
-		return socket{}, fmt.Errorf("the client's end: %w", err)
+		return Socket{}, fmt.Errorf("the client's end: %w", err)
 	}
 	found, err := diagnosed(from, to)
 	if err == nil || errors.Is(err, errNoSocket) {
@@ -75,10 +92,10 @@ const (
 )
 
 // diagnosed asks the kernel for the socket from one address to another.
-func diagnosed(from, to netip.AddrPort) (socket, error) {
+func diagnosed(from, to netip.AddrPort) (Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
-		return socket{}, err
+		return Socket{}, err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	family := byte(unix.AF_INET6)
@@ -103,39 +120,39 @@ func diagnosed(from, to netip.AddrPort) (socket, error) {
 	request = append(request, 0, 0, 0, 0)                                     // on any interface
 	request = append(request, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff) // no cookie
 	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return socket{}, err
+		return Socket{}, err
 	}
 	answer := make([]byte, 4<<10)
 	n, _, err := unix.Recvfrom(fd, answer, 0)
 	if err != nil {
-		return socket{}, err
+		return Socket{}, err
 	}
 	if n < unix.SizeofNlMsghdr+4 {
-		return socket{}, io.ErrUnexpectedEOF
+		return Socket{}, io.ErrUnexpectedEOF
 	}
 	kind, body := binary.NativeEndian.Uint16(answer[4:]), answer[unix.SizeofNlMsghdr:n]
 	if kind == unix.NLMSG_ERROR {
 		code := unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
 		if code == unix.ENOENT {
-			return socket{}, errNoSocket
+			return Socket{}, errNoSocket
 		}
-		return socket{}, code
+		return Socket{}, code
 	}
 	if kind != diagByFamily || len(body) < diagAnswer {
-		return socket{}, fmt.Errorf("sock_diag: an answer of type %d with %d bytes", kind, len(body))
+		return Socket{}, fmt.Errorf("sock_diag: an answer of type %d with %d bytes", kind, len(body))
 	}
 	if body[1] == stateListen {
-		return socket{}, errNoSocket // one that would take a connection to there
+		return Socket{}, errNoSocket // one that would take a connection to there
 	}
-	number := func(at int) string { return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(body[at:])), 10) }
-	return socket{uid: number(diagUID), inode: number(diagInode)}, nil
+	number := func(at int) uint64 { return uint64(binary.NativeEndian.Uint32(body[at:])) }
+	return Socket{UID: strconv.FormatUint(number(diagUID), 10), Inode: number(diagInode)}, nil
 }
 
 // maxSockets bounds what is read of the kernel's list of sockets, of some 150 bytes each.
 const maxSockets = 4 << 20
 
 // listed reads the socket in the kernel's list.
-func listed(from, to netip.AddrPort) (socket, error) {
+func listed(from, to netip.AddrPort) (Socket, error) {
 	for _, name := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(name)
 		if err != nil {
@@ -144,47 +161,61 @@ func listed(from, to netip.AddrPort) (socket, error) {
 		content, err := io.ReadAll(io.LimitReader(f, maxSockets))
 		_ = f.Close()
 		if err != nil {
-			return socket{}, err
+			return Socket{}, err
 		}
 		if s, found := socketIn(content, from, to); found {
 			return s, nil
 		}
 	}
-	return socket{}, errNoSocket
+	return Socket{}, errNoSocket
 }
 
-// socketIn returns the socket at one end of a connection in the kernel's list (proc_pid_net(5)).
-func socketIn(content []byte, from, to netip.AddrPort) (s socket, found bool) {
-	for line := range bytes.Lines(content) {
-		fields := strings.Fields(string(line))
-		if len(fields) > 9 && isEnd(fields[1], from) && isEnd(fields[2], to) {
-			return socket{uid: fields[7], inode: fields[9]}, true
+// socketIn returns the socket at one end of a connection in the kernel's list.
+func socketIn(table []byte, from, to netip.AddrPort) (s Socket, found bool) {
+	from, to = plain(from), plain(to)
+	all := Sockets(table)
+	i := slices.IndexFunc(all, func(s Socket) bool { return s.Local == from && s.Remote == to })
+	if i < 0 {
+		return Socket{}, false
+	}
+	return all[i], true
+}
+
+// plain returns an end of a connection as Sockets has it.
+func plain(end netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
+}
+
+// Sockets reads the kernel's list of TCP sockets (proc_pid_net(5)).
+func Sockets(table []byte) (all []Socket) {
+	const established, asking = "01", "02"
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 10 {
+			continue
+		}
+		local, okLocal := end(fields[1])
+		remote, okRemote := end(fields[2])
+		inode, err := strconv.ParseUint(fields[9], 10, 64)
+		if okLocal && okRemote && err == nil {
+			all = append(all, Socket{local, remote, fields[3] == established || fields[3] == asking, fields[7], inode})
 		}
 	}
-	return socket{}, false
+	return all
 }
 
-// isEnd reports whether an end of a socket in the kernel's list is this one. An IPv4 connection may be on the list for IPv6.
-func isEnd(field string, end netip.AddrPort) bool {
-	ip, port, ok := strings.Cut(field, ":")
-	if !ok || port != fmt.Sprintf("%04X", end.Port()) {
-		return false
+// end reads one end of a socket: words of the machine's own byte order, and a port. An IPv4 connection may be on the list for
+// IPv6.
+func end(field string) (netip.AddrPort, bool) {
+	host, port, _ := strings.Cut(field, ":")
+	number, err := strconv.ParseUint(port, 16, 16)
+	address, errHex := hex.DecodeString(host)
+	if err != nil || errHex != nil || len(address)%4 != 0 {
+		return netip.AddrPort{}, false
 	}
-	if address := end.Addr().Unmap(); address.Is4() {
-		four := address.As4()
-		if ip == words(four[:]) {
-			return true
-		}
-	}
-	six := end.Addr().As16()
-	return ip == words(six[:])
-}
-
-// words writes an address as the kernel does: words of the machine's own byte order.
-func words(address []byte) string {
-	var text strings.Builder
 	for i := 0; i < len(address); i += 4 {
-		fmt.Fprintf(&text, "%08X", binary.NativeEndian.Uint32(address[i:]))
+		binary.NativeEndian.PutUint32(address[i:], binary.BigEndian.Uint32(address[i:]))
 	}
-	return text.String()
+	ip, ok := netip.AddrFromSlice(address)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(number)), ok
 }

@@ -29,6 +29,18 @@ type HubReport struct {
 	Settings int64 `json:"settings,omitempty"`
 }
 
+// CoordinatorStatus is one of a pool's coordinators as a hub sees it.
+type CoordinatorStatus struct {
+	Slot int `json:"slot"`
+	// Address is the coordinator's address, and Link is the state of the hub's link to it.
+	Address string `json:"address"`
+	Link    string `json:"link"`
+	// Home says that the hub works with this coordinator. Leader is the node that leads at this coordinator, as far as the hub
+	// knows.
+	Home   bool     `json:"home,omitempty"`
+	Leader NodeName `json:"leader,omitempty"`
+}
+
 // LinkStates are the states of a hub's link to the cloud.
 var LinkStates = []string{"unknown", "up", "failing", "relayed", "down"}
 

@@ -53,9 +53,9 @@ func (w KubeletWay) Verifiable() bool {
 
 // KubeletServing is a hub's report about its kubelet's serving certificate.
 type KubeletServing struct {
-	Way KubeletWay
+	Way KubeletWay `json:"way"`
 	// Digest is the certificate's SHA-256 in lower-case hex; empty unless the Way is Verifiable.
-	Digest string
+	Digest string `json:"sha256,omitempty"`
 }
 
 var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)

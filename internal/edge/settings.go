@@ -43,11 +43,12 @@ const maxSettingsWhy = 200
 
 // SettingsReport is what a hub says about its pool's settings. It can be compared.
 type SettingsReport struct {
-	// Runs is the generation that the hub runs with, 0 for none. Told is the newest generation that it has received.
-	Runs, Told int64
-	State      SettingsState
-	// Why explains State.
-	Why string
+	// Told is the newest generation that the hub has received, Runs the one that it runs with; 0 means none.
+	Told  int64         `json:"generation"`
+	Runs  int64         `json:"running"`
+	State SettingsState `json:"state,omitempty"`
+	// Why explains State: the flags that take effect at the hub's next start, or why it cannot use the settings.
+	Why string `json:"why,omitempty"`
 }
 
 // String returns "RUNS/TOLD/STATE/WHY". ParseSettingsReport reads it.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
@@ -131,7 +132,7 @@ func TestStatus(t *testing.T) {
 			[]string{"--enable-coordinator", "--nodepool-name=p1",
 				"--coordinator-server-addr=https://127.0.0.1:10270,https://127.0.0.1:1"},
 			front.HubStatus{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
-				CoordinatorAddress: "https://127.0.0.1:10270", Coordinators: []front.CoordinatorStatus{
+				CoordinatorAddress: "https://127.0.0.1:10270", Coordinators: []edge.CoordinatorStatus{
 					{Address: "https://127.0.0.1:10270", Link: "unknown", Home: true},
 					{Slot: 1, Address: "https://127.0.0.1:1", Link: "unknown"},
 				}}},

@@ -31,7 +31,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"os"
 
@@ -41,7 +40,6 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
@@ -169,9 +167,6 @@ func (h *Hub) build() error {
 		}
 	}
 	h.front = front.New(h.serves)
-	h.metrics.MustRegister(bypass.NewGauge("/proc", func() []netip.AddrPort {
-		return append(bypass.ByAddress(h.servers...), views.MasterAddresses(h.followed.Held)...)
-	}))
 	return nil
 }
 
@@ -296,7 +291,7 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() relay.LendingConfig {
-	c := relay.LendingConfig{Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics}
+	c := relay.LendingConfig{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics}
 	c.Ends = h.ends
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
@@ -310,8 +305,9 @@ func (h *Hub) lend() error {
 		return nil
 	}
 	h.lent.Meet(relay.Parties{
-		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
+		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Disk: h.disk, Cloud: h.cloud,
 		Coordinators: h.member.Reached, DialCoordinator: h.member.Dial, Denied: h.member.Denied,
+		Nodes: func() []edge.NodeName { return views.PoolNodes(h.followed, h.cfg.Pool) },
 	})
 	h.parts.Add("relay", h.lent.Run)
 	return nil

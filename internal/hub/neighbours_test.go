@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -208,15 +209,17 @@ func TestRelayedWithoutACoordinator(t *testing.T) {
 	reaches(waiting, t, borrower.member.Link(), link.Up)
 	_, silent := b.run(t, borrower.lent.Run)
 	defer silent()
-	until(waiting, t, "it knows who relays", func() bool {
-		_, err := os.Stat(filepath.Join(borrower.cfg.CertDir, relay.File))
-		return err == nil
-	})
+	until(waiting, t, "it knows who relays", func() bool { return len(borrower.disk.Blobs("relay/")) == 1 })
 	silent()
 	down()
 
 	b.coordinator.Close()
 	restarted := b.hub(t, "n1", "127.0.0.5")
+	key := borrower.disk.Blobs("relay/")[0]
+	kept, err := borrower.disk.Blob(key)
+	if err = errors.Join(err, restarted.disk.PutBlob(key, kept)); err != nil {
+		t.Fatal(err)
+	}
 	restarted.cutOff(t)
 	_, end := b.run(t, restarted.cloud.Run, restarted.member.Reach, restarted.lent.Run)
 	defer end()

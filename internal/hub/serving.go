@@ -91,13 +91,11 @@ func (h *Hub) Status() front.HubStatus {
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.member.Link().Get().String()
-		s.Kubelet = front.KubeletOf(h.member.Kubelet().Found())
+		if found := h.member.Kubelet().Found(); found.Way != "" {
+			s.Kubelet = &found
+		}
 		if all := h.member.Coordinators(); len(all) > 1 {
-			for _, c := range all {
-				s.Coordinators = append(s.Coordinators, front.CoordinatorStatus{
-					Slot: c.Slot, Address: c.Address, Link: c.Link.String(), Home: c.Home, Leader: c.Leader,
-				})
-			}
+			s.Coordinators = all
 		}
 	}
 	return s

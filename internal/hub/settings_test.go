@@ -101,7 +101,7 @@ func TestAPoolIsHeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	h = start(node())
-	if s := h.Status().Settings; s == nil || s.Running != 7 || s.State != string(edge.SettingsTaken) {
+	if s := h.Status().Settings; s == nil || s.Runs != 7 || s.State != edge.SettingsTaken {
 		t.Errorf("started again, it says %+v", s)
 	}
 	if !h.keeps("mine/v1") || h.cfg.OwnObjects {

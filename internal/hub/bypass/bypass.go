@@ -7,17 +7,18 @@ package bypass
 
 import (
 	"bytes"
-	"encoding/binary"
-	"encoding/hex"
 	"io"
 	"maps"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"yurtcoordinator/internal/conns"
 )
 
 // Program is a process.
@@ -64,8 +65,10 @@ func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Prog
 		networks[network] = true
 		for _, table := range []string{"tcp", "tcp6"} {
 			content, _ := read(filepath.Join(proc, strconv.Itoa(pid), "net", table), maxSockets)
-			for _, s := range Connections(content) {
-				remotes[s.Inode] = s.Remote
+			for _, s := range conns.Sockets(content) {
+				if s.Open {
+					remotes[s.Inode] = s.Remote
+				}
 			}
 		}
 	}
@@ -93,52 +96,20 @@ func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Prog
 	return all
 }
 
-// Connection is a TCP connection that a program of this host has made, or makes.
-type Connection struct {
-	Remote netip.AddrPort
-	UID    string
-	Inode  uint64
-}
-
-// Connections reads the kernel's list of TCP sockets (proc_pid_net(5)).
-func Connections(table []byte) (all []Connection) {
-	const established, asking = "01", "02"
-	for line := range strings.Lines(string(table)) {
-		fields := strings.Fields(line)
-		if len(fields) < 10 || fields[3] != established && fields[3] != asking {
-			continue
+// ByAddress returns where servers are that are named by an address; those with names are left out.
+func ByAddress(servers ...*url.URL) (all []netip.AddrPort) {
+	for _, u := range servers {
+		port := u.Port()
+		if port == "" {
+			port = "443"
 		}
-		remote, ok := end(fields[2])
-		inode, err := strconv.ParseUint(fields[9], 10, 64)
-		if ok && err == nil && inode != 0 {
-			all = append(all, Connection{remote, fields[7], inode})
+		ip, err := netip.ParseAddr(u.Hostname())
+		number, errPort := strconv.ParseUint(port, 10, 16)
+		if err == nil && errPort == nil {
+			all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(number)))
 		}
 	}
 	return all
-}
-
-// end reads one end of a socket: words of the machine's own byte order, and a port.
-func end(field string) (netip.AddrPort, bool) {
-	host, port, _ := strings.Cut(field, ":")
-	number, err := strconv.ParseUint(port, 16, 16)
-	address, errHex := hex.DecodeString(host)
-	if err != nil || errHex != nil || len(address)%4 != 0 {
-		return netip.AddrPort{}, false
-	}
-	for i := 0; i < len(address); i += 4 {
-		binary.NativeEndian.PutUint32(address[i:], binary.BigEndian.Uint32(address[i:]))
-	}
-	ip, ok := netip.AddrFromSlice(address)
-	return netip.AddrPortFrom(ip.Unmap(), uint16(number)), ok
-}
-
-// Own returns the sockets of the process that asks.
-func Own(proc string) map[uint64]bool {
-	own := map[uint64]bool{}
-	for _, inode := range sockets(proc, os.Getpid()) {
-		own[inode] = true
-	}
-	return own
 }
 
 func sockets(proc string, pid int) (inodes []uint64) {

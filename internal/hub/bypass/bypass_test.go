@@ -1,9 +1,11 @@
 package bypass
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -126,10 +128,7 @@ func TestInPods(t *testing.T) {
 }
 
 // littleEndian reports whether 127.0.0.1 is 0100007F to this kernel.
-func littleEndian() bool {
-	at, ok := end("0100007F:0016")
-	return ok && at.String() == "127.0.0.1:22"
-}
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
 // TestThisMachine reads a real /proc.
 func TestThisMachine(t *testing.T) {
@@ -148,29 +147,26 @@ func TestThisMachine(t *testing.T) {
 	if !slices.ContainsFunc(past, func(p Program) bool { return p.PID == os.Getpid() && slices.Contains(p.Past, server) }) {
 		t.Errorf("%+v", past)
 	}
-	content, err := os.ReadFile("/proc/self/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, found := Own("/proc"), false
-	for _, each := range Connections(content) {
-		if each.Remote == server {
-			found = own[each.Inode] && each.UID == strconv.Itoa(os.Getuid())
-		}
-	}
-	if !found {
-		t.Error("its own connection is not seen as its own")
-	}
 }
 
-func FuzzConnections(f *testing.F) {
-	f.Add([]byte(header + row("0700000A:C350", "0100000A:192B", "01", 0, 100)))
-	f.Add([]byte("0: A B 01 a b c d e 5\n"))
-	f.Fuzz(func(t *testing.T, table []byte) {
-		for _, c := range Connections(table) {
-			if !c.Remote.IsValid() || c.Inode == 0 {
-				t.Errorf("%+v", c)
-			}
+// TestByAddress: a server by its address, with its port or https's; one with a name is nowhere.
+func TestByAddress(t *testing.T) {
+	var servers []*url.URL
+	for _, text := range []string{
+		"https://10.0.0.1:6443/path", "https://10.0.0.2", "https://[fd00::1]:6443", "https://[::ffff:10.0.0.3]:6443",
+		"https://cloud.example:6443", "https://10.0.0.4:99999",
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		servers = append(servers, u)
+	}
+	var want []netip.AddrPort
+	for _, text := range []string{"10.0.0.1:6443", "10.0.0.2:443", "[fd00::1]:6443", "10.0.0.3:6443"} {
+		want = append(want, netip.MustParseAddrPort(text))
+	}
+	if got := ByAddress(servers...); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

@@ -59,16 +59,6 @@ func (s *Set) Own() (all []Own) {
 	return all
 }
 
-// Held returns the cloud's version of an object in one of the hub's own selections, and false if it is not known.
-func (s *Set) Held(what Selection, key stream.Key) (stream.Type, stream.Object, bool) {
-	m := s.find(what)
-	if m == nil {
-		return stream.Type{}, stream.Object{}, false
-	}
-	o, ok := m.Replica.Get(key)
-	return m.Replica.Type(), o, ok
-}
-
 // ofPrograms returns the member by which the node's programs follow a selection; nil if they do not follow it.
 func (s *Set) ofPrograms(what Selection) *Member {
 	s.mu.Lock()

@@ -9,7 +9,6 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/bypass"
-	"yurtcoordinator/internal/hub/front"
 )
 
 func (j *judge) hub(f Facts) {
@@ -58,7 +57,7 @@ func (j *judge) hub(f Facts) {
 func (j *judge) hubCoordinators(h Hub) {
 	all := h.Status.Coordinators
 	if len(all) == 0 {
-		all = []front.CoordinatorStatus{{Address: h.Status.CoordinatorAddress, Link: h.Status.Coordinator}}
+		all = []edge.CoordinatorStatus{{Address: h.Status.CoordinatorAddress, Link: h.Status.Coordinator}}
 	}
 	for _, c := range all {
 		switch c.Link {
@@ -95,17 +94,17 @@ func (j *judge) hubSettings(h Hub) {
 	if s == nil {
 		return
 	}
-	runs := fmt.Sprintf("it runs with generation %d", s.Running)
-	if s.Running == 0 {
+	runs := fmt.Sprintf("it runs with generation %d", s.Runs)
+	if s.Runs == 0 {
 		runs = "it runs with none"
 	}
 	switch s.State {
-	case "refused":
-		j.add(Fail, what, fmt.Sprintf("the running yurthub cannot use generation %d, and %s: %s", s.Generation, runs, s.Why),
+	case edge.SettingsRefused:
+		j.add(Fail, what, fmt.Sprintf("the running yurthub cannot use generation %d, and %s: %s", s.Told, runs, s.Why),
 			"correct the PoolSettings, or this node's settings")
-	case "restart":
+	case edge.SettingsNeedRestart:
 		j.add(Warn, what,
-			fmt.Sprintf("of generation %d, %s take effect when yurthub restarts; %s", s.Generation, s.Why, runs),
+			fmt.Sprintf("of generation %d, %s take effect when yurthub restarts; %s", s.Told, s.Why, runs),
 			"systemctl restart yurthub; kubelet and Pods keep running meanwhile")
 	default:
 		j.add(OK, what, runs, "")

@@ -42,7 +42,9 @@ func fine() Facts {
 		Dirs:    []Dir{{Flag: flagCache, Path: "/cache", Free: 1 << 30}, {Flag: flagCerts, Path: "/pki", Free: 1 << 30}},
 		Kubelet: Kubelet{Running: true, Config: "/etc/yurthub/kubelet.conf", Server: "https://127.0.0.1:10261"},
 	}
-	f.Hub.Status.Kubelet = &front.KubeletStatus{Way: edge.KubeletPinned, Digest: "aa", File: "/pki/kubelet.crt"}
+	f.Hub.Status.Kubelet = &identity.KubeletFound{
+		KubeletServing: edge.KubeletServing{Way: edge.KubeletPinned, Digest: "aa"}, File: "/pki/kubelet.crt",
+	}
 	return f
 }
 
@@ -226,7 +228,9 @@ func stopped(f *Facts) {
 
 // kubeletIs has the hub say how the coordinator knows kubelet.
 func kubeletIs(way edge.KubeletWay, problem string) func(*Facts) {
-	return func(f *Facts) { f.Hub.Status.Kubelet = &front.KubeletStatus{Way: way, Problem: problem} }
+	return func(f *Facts) {
+		f.Hub.Status.Kubelet = &identity.KubeletFound{KubeletServing: edge.KubeletServing{Way: way}, Problem: problem}
+	}
 }
 
 // undiscovered is a node with nothing but a token: no hub has run, and the cloud can't be verified yet.

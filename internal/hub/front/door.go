@@ -9,6 +9,8 @@ import (
 	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/conns"
 )
 
 const (
@@ -82,7 +84,11 @@ func (d *door) refused(log klog.Logger, r *http.Request, why string) {
 	unlogged := d.unlogged
 	d.unlogged = 0
 	d.mu.Unlock()
-	log.Info("Refused a request", "reason", why, "from", r.RemoteAddr, "uid", ownerOf(r), "method", r.Method,
+	owner, err := conns.OfRequest(r) // for people who investigate
+	if err != nil {
+		owner = "unknown" // as of a request from elsewhere
+	}
+	log.Info("Refused a request", "reason", why, "from", r.RemoteAddr, "uid", owner, "method", r.Method,
 		"path", quoted(r.URL.Path), "agent", quoted(r.UserAgent()), "host", quoted(r.Host), "notLogged", unlogged)
 }
 

@@ -172,7 +172,7 @@ func New(cfg Config) *Front {
 		},
 	}
 	f.setLimits()
-	f.metrics = newMetrics(f)
+	f.metrics = newMetrics(cfg.Metrics)
 	pool := &buffers{}
 	node, caller := newProxy(cfg.Cloud.AsNode(), pool, f.log), newProxy(cfg.Cloud.AsCaller(), pool, f.log)
 	node.ModifyResponse = nodeAccepted
@@ -272,14 +272,8 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 			newcomer.Prove()
 		}
 	} else {
-		token := Bearer(r)
-		if token != "" { // without a token, the cloud answers some requests of anybody
-			w.known = func() {
-				if newcomer != nil {
-					newcomer.Prove()
-				}
-				f.strangers.accepted(token)
-			}
+		if newcomer != nil && Bearer(r) != "" { // without a token, the cloud answers some requests of anybody
+			w.known = newcomer.Prove
 		}
 		own := portion{f.clientOf(r), class}
 		if !f.shares.enter(own, place.max) {
@@ -296,7 +290,6 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		defer func() {
 			if w.status == http.StatusUnauthorized {
 				f.door.refused(f.log, r, unknownCaller)
-				f.strangers.refused(token)
 			}
 		}()
 	}
@@ -305,6 +298,8 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		return
 	}
 	defer place.leave()
+	f.metrics.inFlight[class].Inc()
+	defer f.metrics.inFlight[class].Dec()
 	var done func()
 	if long {
 		r, done = untilDraining(r)

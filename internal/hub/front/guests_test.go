@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -132,6 +133,38 @@ func TestGuestsLeaveRoomForTheNode(t *testing.T) {
 	}
 	if got := code(own, ""); got != http.StatusOK {
 		t.Errorf("the node's own: %d", got)
+	}
+}
+
+// gathering answers, and meanwhile looks at the metric of requests in flight.
+type gathering struct {
+	byName
+	t    *testing.T
+	from *prometheus.Registry
+}
+
+func (g gathering) ServeHTTP(http.ResponseWriter, *http.Request) {
+	const want = `
+		# HELP yurthub_requests_in_flight API requests in flight at all ports, by the class that has a limit.
+		# TYPE yurthub_requests_in_flight gauge
+		yurthub_requests_in_flight{class="heartbeat"} 0
+		yurthub_requests_in_flight{class="long-running"} 0
+		yurthub_requests_in_flight{class="mutating"} 0
+		yurthub_requests_in_flight{class="read-only"} 1
+	`
+	if err := testutil.GatherAndCompare(g.from, strings.NewReader(want), "yurthub_requests_in_flight"); err != nil {
+		g.t.Error(err)
+	}
+}
+
+// TestRequestsInFlightAtAnyPort are counted.
+func TestRequestsInFlightAtAnyPort(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	own := newFront(Config{Cloud: nowhere{}, Metrics: registry, Replicas: gathering{t: t, from: registry}, Callers: asked{t}})
+	for _, f := range []*Front{own, own.Guests()} {
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/endpoints", nil)
+		r.Header.Set("Authorization", "Bearer abc")
+		f.ServeHTTP(httptest.NewRecorder(), r)
 	}
 }
 

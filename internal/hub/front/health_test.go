@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -93,15 +94,26 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestKubeletOf(t *testing.T) {
-	if said := KubeletOf(identity.KubeletFound{}); said != nil {
-		t.Errorf("%+v before anybody has looked", said)
+// TestStatusAsText: other programs read these words.
+func TestStatusAsText(t *testing.T) {
+	for want, status := range map[string]any{
+		`{"way":"pinned","sha256":"d","file":"f","problem":"p"}`: identity.KubeletFound{
+			KubeletServing: edge.KubeletServing{Way: edge.KubeletPinned, Digest: "d"}, File: "f", Problem: "p",
+			NotAfter: time.Unix(1, 0),
+		},
+		`{"generation":2,"running":1,"state":"restart","why":"port","own":["v"]}`: SettingsOf(
+			edge.SettingsReport{Told: 2, Runs: 1, State: edge.SettingsNeedRestart, Why: "port"}, []string{"v"}),
+		`{"generation":2,"running":2}`: SettingsOf(edge.SettingsReport{Told: 2, Runs: 2}, nil),
+		`{"slot":1,"address":"a","link":"up","home":true,"leader":"n1"}`: edge.CoordinatorStatus{
+			Slot: 1, Address: "a", Link: "up", Home: true, Leader: "n1",
+		},
+	} {
+		if got, err := json.Marshal(status); string(got) != want || err != nil {
+			t.Errorf("%s, %v, want %s", got, err, want)
+		}
 	}
-	found := identity.KubeletFound{
-		KubeletServing: edge.KubeletServing{Way: edge.KubeletPinned, Digest: "d"}, File: "f", Problem: "p",
-	}
-	if said := KubeletOf(found); said == nil || *said != (KubeletStatus{edge.KubeletPinned, "d", "f", "p"}) {
-		t.Errorf("%+v", said)
+	if said := SettingsOf(edge.SettingsReport{}, nil); said != nil {
+		t.Errorf("%+v of no settings", said)
 	}
 }
 

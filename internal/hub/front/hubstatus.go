@@ -29,7 +29,7 @@ type HubStatus struct {
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
 	// Coordinators are the pool's coordinators, in the order of their slots; absent if there is only one. The fields above are
 	// about the home coordinator, the one that the hub works with.
-	Coordinators []CoordinatorStatus `json:"coordinators,omitempty"`
+	Coordinators []edge.CoordinatorStatus `json:"coordinators,omitempty"`
 	Followed
 	// Disk is the state of the cache on disk; absent without one.
 	Disk *cache.DiskStatus `json:"disk,omitempty"`
@@ -37,23 +37,11 @@ type HubStatus struct {
 	Identity *identity.Status `json:"identity,omitempty"`
 	// Kubelet is what the hub found out about kubelet's serving certificate. It is absent without a coordinator, and until the
 	// hub has looked.
-	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
+	Kubelet *identity.KubeletFound `json:"kubelet,omitempty"`
 	// Settings says which of the pool's settings the hub runs with; absent if it knows of none.
 	Settings *SettingsStatus `json:"settings,omitempty"`
 	// Pods says where Pods are served; absent if they are not.
 	Pods *PodsStatus `json:"pods,omitempty"`
-}
-
-// CoordinatorStatus is one of the pool's coordinators as the hub sees it.
-type CoordinatorStatus struct {
-	Slot int `json:"slot"`
-	// Address is the coordinator's address, and Link is the state of the hub's link to it.
-	Address string `json:"address"`
-	Link    string `json:"link"`
-	// Home says that the hub works with this coordinator. Leader is the node that leads at this coordinator, as far as the hub
-	// knows.
-	Home   bool          `json:"home,omitempty"`
-	Leader edge.NodeName `json:"leader,omitempty"`
 }
 
 // PodsStatus says where a hub serves Pods.
@@ -66,33 +54,9 @@ type PodsStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// KubeletStatus is what a hub found out about kubelet's serving certificate.
-type KubeletStatus struct {
-	// Way is how the coordinator verifies kubelet, or why it can't; see edge.KubeletWay.
-	Way edge.KubeletWay `json:"way"`
-	// Digest is the SHA-256 of the certificate in File, in hex.
-	Digest  string `json:"sha256,omitempty"`
-	File    string `json:"file,omitempty"`
-	Problem string `json:"problem,omitempty"`
-}
-
-// KubeletOf returns the status of what the hub found; nil means that the hub has not looked yet.
-func KubeletOf(found identity.KubeletFound) *KubeletStatus {
-	if found.Way == "" {
-		return nil
-	}
-	return &KubeletStatus{found.Way, found.Digest, found.File, found.Problem}
-}
-
 // SettingsStatus says which of its pool's settings a hub runs with.
 type SettingsStatus struct {
-	// Generation is the newest generation that the hub got, Running the one that it runs with; 0 means none.
-	Generation int64 `json:"generation"`
-	Running    int64 `json:"running"`
-	// State is empty if the hub runs with the newest settings. restart means that the flags in Why take effect at the hub's next
-	// start. refused means that the hub cannot use the settings, for the reason in Why.
-	State string `json:"state,omitempty"`
-	Why   string `json:"why,omitempty"`
+	edge.SettingsReport
 	// Own are the flags that the node itself sets and the pool sets differently.
 	Own []string `json:"own,omitempty"`
 }
@@ -103,9 +67,7 @@ func SettingsOf(report edge.SettingsReport, own []string) *SettingsStatus {
 	if report == (edge.SettingsReport{}) {
 		return nil
 	}
-	return &SettingsStatus{
-		Generation: report.Told, Running: report.Runs, State: string(report.State), Why: report.Why, Own: own,
-	}
+	return &SettingsStatus{report, own}
 }
 
 // Followed lists the hub's copies of resources, and the selections that it follows for its node's programs.

@@ -19,6 +19,7 @@ const maxResources = 150
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	inFlight [classes]prometheus.Gauge
 
 	mu    sync.RWMutex
 	known map[resource]string
@@ -26,15 +27,9 @@ type metrics struct {
 
 type resource struct{ name, subresource string }
 
-func newMetrics(f *Front) *metrics {
-	register := promauto.With(f.cfg.Metrics)
-	for c := range classes {
-		register.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "yurthub_requests_in_flight", Help: "API requests in flight, by the class that has a limit.",
-			ConstLabels: prometheus.Labels{"class": c.String()},
-		}, func() float64 { return float64(f.limits[kubelets][c].now.Load() + f.limits[others][c].now.Load()) })
-	}
-	return &metrics{
+func newMetrics(registry prometheus.Registerer) *metrics {
+	register := promauto.With(registry)
+	m := &metrics{
 		requests: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_requests_total",
 			Help: "API requests served, by how they ended; 499: broken off before an answer.",
@@ -46,6 +41,13 @@ func newMetrics(f *Front) *metrics {
 		}, []string{"verb"}),
 		known: map[resource]string{},
 	}
+	for c := range classes {
+		m.inFlight[c] = register.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_requests_in_flight", Help: "API requests in flight at all ports, by the class that has a limit.",
+			ConstLabels: prometheus.Labels{"class": c.String()},
+		})
+	}
+	return m
 }
 
 func (m *metrics) done(info *request.RequestInfo, long bool, code int, took time.Duration) {

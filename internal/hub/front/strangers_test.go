@@ -85,32 +85,3 @@ type onlyGood struct{}
 func (onlyGood) Admit(r *http.Request, _ bool) (client string, ok bool) {
 	return "", Bearer(r) == "good"
 }
-
-// TestAnAcceptedTokenIsNotBounded, and one that the cloud has refused since is.
-func TestAnAcceptedTokenIsNotBounded(t *testing.T) {
-	var refuses atomic.Bool
-	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {
-		if refuses.Load() {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-	})
-	guests := newFront(Config{Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: onlyGood{}}).Guests()
-	address, _ := serve(t, guests)
-	get := func() int {
-		response, _ := ask(t, http.MethodGet, address+"/api/v1/pods", "Authorization", "Bearer other")
-		return response.StatusCode
-	}
-	for range 3 * mostUnproven {
-		if got := get(); got != http.StatusOK {
-			t.Fatal(got)
-		}
-	}
-	refuses.Store(true)
-	codes := map[int]int{}
-	for range 2 * mostUnproven {
-		codes[get()]++
-	}
-	if codes[http.StatusUnauthorized] != mostUnproven || codes[http.StatusTooManyRequests] != mostUnproven {
-		t.Errorf("%v", codes)
-	}
-}

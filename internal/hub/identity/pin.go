@@ -54,15 +54,15 @@ type KubeletConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// KubeletFound is what a KubeletFinder has found.
+// KubeletFound is what a KubeletFinder has found, and the hub's /status shows.
 type KubeletFound struct {
 	edge.KubeletServing
 	// File is where the certificate is, or would be; empty if Settings can't be read.
-	File string
+	File string `json:"file,omitempty"`
 	// NotAfter is the certificate's end; zero if there is none.
-	NotAfter time.Time
+	NotAfter time.Time `json:"-"`
 	// Problem says what is wrong; empty if nothing is.
-	Problem string
+	Problem string `json:"problem,omitempty"`
 }
 
 // KubeletFinder finds kubelet's certificate, while Run runs. It is safe for concurrent use. Make one with NewKubeletFinder.

@@ -211,25 +211,15 @@ func (atHome) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (a atHome) Collect(into chan<- prometheus.Metric) { a.atHome().collected.Collect(into) }
 
-// CoordinatorStatus is what a hub sees of one of its pool's coordinators.
-type CoordinatorStatus struct {
-	Slot    int
-	Address string
-	Link    link.State
-	// Home says that this hub works with it. Leader is who leads there, as far as this hub knows.
-	Home   bool
-	Leader edge.NodeName
-}
-
 // Coordinators returns what this hub sees of the coordinators that it knows of, in the order of their slots.
-func (m *Membership) Coordinators() (all []CoordinatorStatus) {
+func (m *Membership) Coordinators() (all []edge.CoordinatorStatus) {
 	for _, c := range m.coordinators {
 		at := c.at()
 		if at == "" {
 			continue
 		}
-		all = append(all, CoordinatorStatus{
-			Slot: c.slot, Address: at, Link: c.upstream.Link().Get(), Home: c == m.atHome(),
+		all = append(all, edge.CoordinatorStatus{
+			Slot: c.slot, Address: at, Link: c.upstream.Link().Get().String(), Home: c == m.atHome(),
 			Leader: c.elector.Standing().Get().Leader,
 		})
 	}

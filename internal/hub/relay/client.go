@@ -31,6 +31,9 @@ const (
 	// neighbour's answer, before which the neighbour connects to the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
+	// waited is how long a tunnel is open at least before it counts as the neighbour's failure that nothing has come. Who waits
+	// for an answer waits longer (link.Timing.DownTimeout), so an earlier end is the hub's own: it needs the neighbour no more.
+	waited = time.Second
 	// tries bounds the neighbours that are tried for one connection.
 	tries = 3
 	// maxReply bounds a neighbour's answer, in bytes.
@@ -46,8 +49,8 @@ type ClientConfig struct {
 	// Node is this hub's own node, and Pool its pool.
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Dir is the directory of File. It exists.
-	Dir string
+	// Disk keeps the neighbours that relay.
+	Disk Disk
 	// Wanted reports whether this hub may ever use a neighbour's line. If not, Run asks no coordinator.
 	Wanted func() bool
 	// Coordinators returns clients, as this node, of the pool's coordinators that this hub reaches now, by slot.
@@ -172,10 +175,17 @@ func (c *Client) through(ctx context.Context, n edge.Neighbour, server string) (
 		_ = raw.Close()
 		return nil, err
 	}
-	return &tunnel{
-		Conn: conn, raw: raw, works: func() { c.works(ctx, n) }, fails: func() { c.fails(n) },
+	t := &tunnel{
+		Conn: conn, raw: raw, works: func() { c.works(ctx, n) },
 		lost: func() { c.search.note(n.Name, false, c.cfg.Clock.Running()) },
-	}, nil
+	}
+	opened := c.cfg.Clock.Running()
+	t.unused = func() {
+		if t.ended.Load() || c.cfg.Clock.Since(opened) >= waited {
+			c.fails(n)
+		}
+	}
+	return t, nil
 }
 
 // connect asks for a tunnel and reads the answer, but nothing of what follows the answer.
@@ -214,9 +224,10 @@ func connect(conn net.Conn, server string) error {
 type tunnel struct {
 	net.Conn
 	raw net.Conn
-	// first calls works when something has come, or fails when the tunnel ends before that.
-	first        sync.Once
-	works, fails func()
+	// first calls works when something has come, or unused when the tunnel is closed before that.
+	first         sync.Once
+	works, unused func()
+	ended         atomic.Bool // a Read failed
 	// lost records that the neighbour has fallen silent, so that later connections do not try it first.
 	lost func()
 }
@@ -226,6 +237,9 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
 		t.first.Do(t.works)
+	}
+	if err != nil {
+		t.ended.Store(true)
 	}
 	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
 		t.lost()
@@ -243,7 +257,7 @@ func (t *tunnel) SetLinger(seconds int) error {
 
 // Close closes the connection to the neighbour. It sends no TLS close_notify, which could wait for a dead neighbour.
 func (t *tunnel) Close() error {
-	t.first.Do(t.fails)
+	t.first.Do(t.unused)
 	return t.raw.Close()
 }
 

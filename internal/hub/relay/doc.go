@@ -6,8 +6,8 @@
 //
 // Client asks all coordinators that it reaches which neighbours relay (edge.QueryRelaying), because a neighbour may reach only
 // one coordinator. It chooses a neighbour, and asks that neighbour for a tunnel (HTTP CONNECT). It keeps the list of neighbours
-// in a file, and updates the list before it needs one. While it finds no neighbour that relays, it pauses between tries, up to
-// 30 s. So the cost of a cut for the other nodes does not grow with the pool.
+// on the hub's disk, and updates the list before it needs one. While it finds no neighbour that relays, it pauses between tries,
+// up to 30 s. So the cost of a cut for the other nodes does not grow with the pool.
 //
 // Server opens a tunnel to an API server of its own hub's configuration, and to nothing else. Both sides show a certificate
 // that their pool's authority has signed for hubs, so other pools and outsiders fail at the handshake.
@@ -44,14 +44,11 @@
 //   - search.asked: entered when the coordinators are asked; ends when askedFor is over, or keepEvery for Run.
 //     (TestKnownBeforeNeeded)
 //   - failures: entered when a neighbour fails; ends when it works, or when forget is over. (TestFailures)
-//   - kept: entered when the list of neighbours is written; ends when one is new, or when keptFor is over. (TestWhatIsKept)
 //   - borrowers.tunnels: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
 //   - borrowers.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
 //   - borrower.spent: entered when a neighbour's share of them is; ends when the day is over. (TestAllowance)
-//   - Server.word: entered when the cloud says which nodes the pool has; ends when it says another thing, asked when askEvery is
-//     over. (TestWhoIsGone)
-//   - Server.unknown: entered when a neighbour is missing there; ends when the cloud says it anew, asked when askAgain is over.
-//     (TestWhoIsGone)
+//   - Server.word: entered when the cloud says which nodes the pool has; ends when it says another thing, which is seen when a
+//     neighbour asks, or when lookEvery is over. (TestWhoIsGone)
 //   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.
 //     (TestATunnelEndsWhenNothingComes)
 package relay

@@ -27,8 +27,6 @@ const maxPeerConnections, maxAllPeers = 48, 384
 type LendingConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Dir is the directory with the file of relaying neighbours. It exists.
-	Dir string
 	// Address is where the hub serves Pods; the zero Addr means that it is not known yet. nil disables relaying, because the
 	// hub serves no Pods or has no coordinator.
 	Address *live.Value[netip.Addr]
@@ -43,13 +41,17 @@ type LendingConfig struct {
 type Parties struct {
 	// Credentials are how this hub and the pool's other hubs verify each other.
 	Credentials Credentials
+	// Disk keeps which neighbours relay.
+	Disk Disk
 	// Cloud is the upstream whose line the hub lends.
 	Cloud *upstream.Upstream
 	// Coordinators returns clients of the coordinators that this hub reaches now, by slot. They know which hubs relay.
 	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator with the given server name, if that coordinator is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
-	// Denied returns whose certificates hold no longer in the pool, as the cloud has last said: users, and credential ids.
+	// Nodes returns the nodes of the pool, and Denied whose certificates hold no longer in it, as the cloud has last said: users,
+	// and credential ids. Nil nodes mean that it has not said.
+	Nodes  func() []edge.NodeName
 	Denied func() []string
 }
 
@@ -108,13 +110,13 @@ func (l *Lending) Detour() *upstream.Detour {
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = NewClient(ClientConfig{
-		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Dir: l.cfg.Dir, Coordinators: p.Coordinators,
+		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Disk: p.Disk, Coordinators: p.Coordinators,
 		Dial: l.cfg.Ends.DialNear, Wanted: l.lends.Get, May: l.mayBeAt,
 		Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock, Chance: l.cfg.Ends.Chance,
 	})
 	l.server = NewServer(ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
-		Node: l.cfg.Node, Nodes: nodesOf(l.cfg.Pool, p.Cloud.RESTConfig().Host, p.Cloud.AsNode()), Denied: p.Denied,
+		Node: l.cfg.Node, Nodes: p.Nodes, Denied: p.Denied,
 		Limits: l.limits.Get, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
 	l.passer = NewPasser(PasserConfig{

@@ -100,7 +100,7 @@ func (m *member) denies() []string {
 }
 
 // silentCloud does not say which nodes the pool has.
-func silentCloud(context.Context) ([]edge.NodeName, error) { return nil, errors.New("silence") }
+func silentCloud() []edge.NodeName { return nil }
 
 func generous() Limits {
 	return Limits{PerPeer: 4, All: 8, BytesPerSecond: 8 << 20, BytesPerDay: 1 << 30}
@@ -187,7 +187,7 @@ func (a *authority) asks(t *testing.T, coordinators ...*coordinator) *Client {
 		all[slot] = client(t, c)
 	}
 	return NewClient(ClientConfig{
-		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
+		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Disk: &memory{blobs: map[string][]byte{}},
 		Coordinators: func() map[int]rest.Interface { return all },
 		Dial:         (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
 		May: func(netip.AddrPort) bool { return true },
@@ -382,6 +382,8 @@ func TestANeighbourCarriesNothing(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		return near, nil
 	}
+	var later atomic.Int64 // by how much the running clock is ahead
+	c.cfg.Clock.Ran = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	conn, err := c.DialContext(t.Context(), "tcp", target)
 	if err != nil {
 		t.Fatal(err)
@@ -392,11 +394,45 @@ func TestANeighbourCarriesNothing(t *testing.T) {
 	if _, err := io.WriteString(conn, "is anybody there?"); err != nil {
 		t.Fatal(err)
 	}
+	later.Store(int64(waited))
 	if err := conn.Close(); err != nil { // as upstream does, when it has waited long enough
 		t.Fatal(err)
 	}
 	if text, err := through(t, c, s, ""); text != "cloud" || err != nil || c.By() != second {
 		t.Errorf("%q, %v by %q, want %s, which carries bytes", text, err, c.By(), second)
+	}
+}
+
+// TestATunnelThatNobodyNeeds: its end, before anything has come, says nothing of the neighbour. One that the neighbour ends does.
+func TestATunnelThatNobodyNeeds(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	target := s.Listener.Addr().String()
+	m := ca.relays(t, "n2", generous(), target)
+	c := ca.asks(t, pool(map[edge.NodeName]string{"n2": m.at}))
+	now := time.Now()
+	c.cfg.Clock.Ran = func() time.Time { return now }
+	for _, tt := range []struct {
+		what string
+		end  func(net.Conn)
+		want float64
+	}{
+		{"closed, as when the own line is up again", func(net.Conn) {}, 0},
+		{"ended by the neighbour", func(conn net.Conn) {
+			m.lends.Set(false)
+			if _, err := conn.Read(make([]byte, 1)); err == nil {
+				t.Error("the tunnel does not end")
+			}
+		}, 1},
+	} {
+		conn, err := c.DialContext(t.Context(), "tcp", target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tt.end(conn)
+		_ = conn.Close()
+		if got := testutil.ToFloat64(c.tried.WithLabelValues("failed")); got != tt.want {
+			t.Errorf("%s: %v failures are counted, want %v", tt.what, got, tt.want)
+		}
 	}
 }
 

@@ -132,7 +132,7 @@ func (s *search) answered(all []edge.Neighbour, err error) {
 // with ctx, and returns nil.
 func (c *Client) Run(ctx context.Context) error {
 	c.recall()
-	var file kept
+	var kept []edge.Neighbour
 	for pause := c.cfg.Chance.Below(keepSoon); run.Pause(ctx, pause) == nil; {
 		pause = keepEvery - c.cfg.Chance.Below(keepEvery/5)
 		if _, err := c.cfg.Credentials.own(); err != nil || !c.cfg.Wanted() {
@@ -142,7 +142,7 @@ func (c *Client) Run(ctx context.Context) error {
 			pause = keepSoon
 			klog.FromContext(ctx).V(2).Info("Who relays is not known", "err", err)
 		}
-		file = c.keep(ctx, file)
+		kept = c.keep(ctx, kept)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -106,77 +106,84 @@ func TestKnownBeforeNeeded(t *testing.T) {
 		t.Errorf("%v, though nothing was ever known", err)
 	}
 	restarted = ca.asks(t, coordinator)
-	restarted.cfg.Dir = c.cfg.Dir
+	restarted.cfg.Disk = c.cfg.Disk
 	if text, err := through(t, restarted, s, ""); text != "cloud" || err != nil || restarted.By() != "n2" {
 		t.Errorf("restarted: %q, %v, though a neighbour is on the disk", text, err)
 	}
 	moved := ca.asks(t, coordinator)
-	moved.cfg.Dir, moved.cfg.Pool = c.cfg.Dir, "p2"
+	moved.cfg.Disk, moved.cfg.Pool = c.cfg.Disk, "p2"
 	if _, err := through(t, moved, s, ""); !errors.Is(err, ErrNobody) {
-		t.Errorf("%v, though the file is another pool's", err)
+		t.Errorf("%v, though the disk has another pool's", err)
 	}
 }
 
-// TestWhatIsKept: the file has whoever was named last, and is written when somebody is new, or once an hour.
+// memory is a disk in memory.
+type memory struct {
+	mu     sync.Mutex
+	blobs  map[string][]byte
+	writes int
+}
+
+func (m *memory) PutBlob(key string, value []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blobs[key] = value
+	m.writes++
+	return nil
+}
+
+func (m *memory) Blob(key string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if value, ok := m.blobs[key]; ok {
+		return value, nil
+	}
+	return nil, errors.New("there is none")
+}
+
+// TestWhatIsKept: the disk has whoever was named last, and is written when that changes.
 func TestWhatIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	disk := &memory{blobs: map[string][]byte{}}
+	asks := func() *Client {
 		c := newAuthority(t).asks(t, pool(map[edge.NodeName]string{"n2": "10.0.0.2:10269"}))
-		file := filepath.Join(c.cfg.Dir, File)
-		read := func() (names []edge.NodeName, written time.Time) {
-			t.Helper()
-			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all, at, err := recall("p1", content)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, n := range all {
-				names = append(names, n.Name)
-			}
-			return names, at
+		c.cfg.Disk = disk
+		return c
+	}
+	n := func(name edge.NodeName) edge.Neighbour {
+		return edge.Neighbour{Name: name, At: netip.MustParseAddrPort("10.0.0.2:10269")}
+	}
+	c := asks()
+	var before []edge.Neighbour
+	hears := func(writes int, want []edge.Neighbour, all ...edge.Neighbour) {
+		t.Helper()
+		c.search.answered(all, nil)
+		before = c.keep(t.Context(), before)
+		restarted := asks()
+		restarted.recall()
+		if got := restarted.search.candidates(time.Now()); !slices.Equal(got, want) || disk.writes != writes {
+			t.Errorf("%v are kept after %d writes, want %v after %d", got, disk.writes, want, writes)
 		}
-		n := func(name edge.NodeName) edge.Neighbour {
-			return edge.Neighbour{Name: name, At: netip.MustParseAddrPort("10.0.0.2:10269")}
-		}
-		var before kept
-		hear := func(all ...edge.Neighbour) {
-			c.search.answered(all, nil)
-			before = c.keep(t.Context(), before)
-		}
-		hear(n("n2"), n("n3"))
-		began := time.Now()
-		time.Sleep(time.Minute)
-		hear(n("n3"))
-		hear()
-		c.search.answered(nil, errors.New("the coordinator is gone"))
-		if names, at := read(); len(names) != 2 || !at.Equal(began) {
-			t.Errorf("%v are kept since %v, want two since %v", names, at, began)
-		}
-		if all := c.search.candidates(time.Now()); len(all) != 1 || all[0] != n("n3") {
-			t.Errorf("%v are tried while nothing is said, want n3", all)
-		}
-		hear(n("n4"))
-		if names, at := read(); len(names) != 1 || names[0] != "n4" || !at.Equal(time.Now()) {
-			t.Errorf("%v are kept since %v", names, at)
-		}
-		time.Sleep(time.Hour)
-		hear(n("n4"))
-		if _, at := read(); !at.Equal(time.Now()) {
-			t.Errorf("an hour later the file is of %v", at)
-		}
-		var many []edge.Neighbour
-		for i := range 2 * edge.MostRelaying {
-			many = append(many, n(edge.NodeName(fmt.Sprintf("m%d", i))))
-		}
-		hear(many...)
-		if names, _ := read(); len(names) != edge.MostRelaying {
-			t.Errorf("%d are kept, want %d", len(names), edge.MostRelaying)
-		}
-	})
-	for _, content := range []string{"", "{", `{"pool":"p1","neighbours":[{"name":"n2","at":"nowhere"}]}`} {
-		if all, _, err := recall("p1", []byte(content)); err == nil {
+	}
+	hears(0, nil)
+	hears(1, []edge.Neighbour{n("n2"), n("n3")}, n("n2"), n("n3"))
+	hears(1, []edge.Neighbour{n("n2"), n("n3")}, n("n2"), n("n3"))
+	hears(2, []edge.Neighbour{n("n3")}, n("n3"))
+	hears(2, []edge.Neighbour{n("n3")}) // of nobody, nothing is to be remembered
+	c.search.answered([]edge.Neighbour{n("n3")}, nil)
+	c.search.answered(nil, errors.New("the coordinator is gone"))
+	if all := c.search.candidates(time.Now()); len(all) != 1 || all[0] != n("n3") {
+		t.Errorf("%v are tried while nothing is said, want n3", all)
+	}
+	var many []edge.Neighbour
+	for i := range 2 * edge.MostRelaying {
+		many = append(many, n(edge.NodeName(fmt.Sprintf("m%d", i))))
+	}
+	hears(3, many[:edge.MostRelaying], many...)
+	for _, content := range []string{"", "{", `[{"name":"n2","at":"nowhere"}]`} {
+		disk.blobs[blobOf("p1")] = []byte(content)
+		broken := asks()
+		broken.recall()
+		if all := broken.search.candidates(time.Now()); len(all) > 0 {
 			t.Errorf("%q says %v", content, all)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,10 +32,10 @@ type ServerConfig struct {
 	Targets []string
 	// Dial opens a connection to one of the Targets, by this hub's own way.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Node is this hub's own node. Nodes asks the cloud for the nodes of the pool, and Denied returns whose certificates hold no
-	// longer, as the cloud has last said: users, and credential ids.
+	// Node is this hub's own node. Nodes returns the nodes of the pool, and Denied whose certificates hold no longer, as the
+	// cloud has last said: users, and credential ids. Nil nodes mean that it has not said.
 	Node   edge.NodeName
-	Nodes  func(ctx context.Context) ([]edge.NodeName, error)
+	Nodes  func() []edge.NodeName
 	Denied func() []string
 	// Limits bound what is relayed. They may change.
 	Limits func() Limits
@@ -66,10 +65,7 @@ type Server struct {
 	cfg     ServerConfig
 	targets map[string]bool
 	use     *borrowers
-	// word is the cloud's last one about the pool's nodes. wanted has Run ask for it, and unknown says that it lacks a neighbour.
 	word    *live.Value[*word]
-	wanted  chan struct{}
-	unknown atomic.Bool
 
 	refused *prometheus.CounterVec
 	opened  prometheus.Counter
@@ -80,8 +76,7 @@ type Server struct {
 func NewServer(c ServerConfig) *Server {
 	m := promauto.With(c.Metrics)
 	s := &Server{
-		cfg: c, targets: map[string]bool{}, use: newBorrowers(c.Limits()),
-		word: live.NewValue(&word{}), wanted: make(chan struct{}, 1),
+		cfg: c, targets: map[string]bool{}, use: newBorrowers(c.Limits()), word: live.NewValue(&word{}),
 		refused: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_relay_refused_total",
 			Help: "What this hub did not relay, by the reason: connections that were not let in (no-certificate; unknown, of " +
@@ -129,11 +124,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := r.TLS.PeerCertificates[0].Raw
-	if err := s.refuses(peer, shown, s.word.Get()); err != nil {
-		if errors.Is(err, errNoMember) { // it may have joined lately
-			s.unknown.Store(true)
-			s.asks()
-		}
+	if err := s.refuses(peer, shown, s.lastWord()); err != nil {
 		s.refuse(w, http.StatusForbidden, denied, err.Error())
 		return
 	}
@@ -157,7 +148,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.use.leave(peer)
-	s.asks()
 	ctx, stop := s.cfg.Link.While(r.Context(), func(state link.State) bool { return state == link.Up }, errOwnLine)
 	defer stop()
 	ctx, leave := s.cfg.Lends.While(ctx, func(lends bool) bool { return lends }, errOff)

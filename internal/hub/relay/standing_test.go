@@ -5,10 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -64,90 +61,68 @@ func TestADeniedNeighbour(t *testing.T) {
 type said struct {
 	mu    sync.Mutex
 	nodes []edge.NodeName
-	err   error
-	asked int
+	looks int
 }
 
-func (c *said) Nodes(context.Context) ([]edge.NodeName, error) {
+func (c *said) Nodes() []edge.NodeName {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked++
-	return slices.Clone(c.nodes), c.err
+	c.looks++
+	return slices.Clone(c.nodes)
 }
 
 // says sets what it says.
-func (c *said) says(err error, nodes ...edge.NodeName) {
+func (c *said) says(nodes ...edge.NodeName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.nodes, c.err = nodes, err
+	c.nodes = nodes
 }
 
-func (c *said) questions() int {
+func (c *said) looked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked
+	return c.looks
 }
 
-// TestWhoIsGone: a node that the cloud no longer counts among the pool's is refused within ten minutes, and who joins is let in
-// soon. The cloud's silence, and what can't be true, change nothing. While nobody borrows, the cloud is asked nothing.
+// TestWhoIsGone: a node that the cloud no longer counts among the pool's is refused within a minute. The cloud's silence, and
+// what can't be true, change nothing. While nobody borrows, nobody looks.
 func TestWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &said{nodes: []edge.NodeName{"n1", "n2", "n3"}}
-		line := live.NewValue(link.Up)
 		s := NewServer(ServerConfig{
-			Link: line, Node: "n2", Nodes: c.Nodes, Denied: func() []string { return nil }, Limits: Standard,
+			Link: live.NewValue(link.Up), Node: "n2", Nodes: c.Nodes, Denied: func() []string { return nil }, Limits: Standard,
 		})
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- s.Run(ctx) }()
-		after := func(d time.Duration, n edge.NodeName, want error, questions int) {
+		after := func(d time.Duration, n edge.NodeName, want error, looks int) {
 			t.Helper()
-			before := c.questions()
+			before := c.looked()
 			time.Sleep(d)
 			synctest.Wait()
 			if got := s.refuses(n, nil, s.word.Get()); !errors.Is(got, want) {
 				t.Errorf("after %v: %v, want %v", d, got, want)
 			}
-			if asked := c.questions() - before; asked != questions {
-				t.Errorf("%d questions in %v, want %d", asked, d, questions)
+			if looked := c.looked() - before; looked != looks {
+				t.Errorf("%d looks in %v, want %d", looked, d, looks)
 			}
 		}
-		after(time.Hour, "stranger", nil, 0) // nobody borrows, and the cloud has said nothing
+		after(time.Hour, "stranger", nil, 0) // nobody borrows, and nobody has looked
 		s.use.acquire("n1", Standard(), time.Now())
-		s.asks()
-		after(time.Second, "n1", nil, 1)
+		after(lookEvery, "n1", nil, 1)
 		after(0, "stranger", errNoMember, 0)
 
-		c.says(nil, "n2", "n3")
-		after(askEvery+askAgain, "n1", errNoMember, 1)
-		c.says(errors.New("silence"))
-		after(10*time.Minute, "n1", errNoMember, 4) // each minute, once one is due
+		c.says("n2", "n3")
+		after(lookEvery, "n1", errNoMember, 1)
+		c.says()
+		after(10*time.Minute, "n1", errNoMember, 10)
 		after(0, "n3", nil, 0)
-		c.says(nil)
-		after(10*time.Minute, "n3", nil, 10) // each minute
-		line.Set(link.Down)
-		after(10*time.Minute, "n3", nil, 0)
-
-		line.Set(link.Up)
-		c.says(nil, "n2", "n3", "n4")
-		after(askAgain, "n4", nil, 1)
-		c.says(nil, "n2", "n3", "n4", "n5")
-		s.unknown.Store(true) // as ServeHTTP does for n5
-		after(askAgain, "n5", nil, 1)
-		before := c.questions()
-		for range 6 * 60 { // a node that is gone asks every 10 s
-			s.unknown.Store(true)
-			time.Sleep(10 * time.Second)
-		}
-		if asked := c.questions(); asked > before+11 {
-			t.Errorf("%d questions in an hour for a node that is gone", asked-before)
-		}
-		c.says(nil, "n2", "n3", "n4", "n5", "n6")
-		time.Sleep(askEvery + askAgain)
-		synctest.Wait()
-		after(0, "n6", nil, 0)
+		c.says("n1")
+		after(10*time.Minute, "n3", nil, 10)
+		c.says("n2", "n3", "n4")
+		after(lookEvery, "n4", nil, 1)
 		s.use.leave("n1")
-		after(time.Hour, "n5", nil, 0)
+		after(time.Hour, "n4", nil, 0)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -155,27 +130,21 @@ func TestWhoIsGone(t *testing.T) {
 	})
 }
 
-// TestTheNodePool is what the cloud is asked for. Whatever it answers else says nothing.
-func TestTheNodePool(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"kind":"NodePool","spec":{},"status":{"nodes":["n1","n2"]}}`: "[n1 n2]",
-		`{"kind":"NodePool","status":{}}`:                              "[]",
-		`{"kind":"NodePool","status":{"nodes":"n1"}}`:                  "cannot unmarshal",
-		`cloud`: "invalid character",
-		`{"status":{"nodes":["` + strings.Repeat("n", maxNodePool) + `"]}}`: "unexpected EOF",
-		``: "404",
-	} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/apis/apps.openyurt.io/v1beta2/nodepools/p1" || r.Method != http.MethodGet || text == "" {
-				http.NotFound(w, r)
-				return
-			}
-			fmt.Fprint(w, text)
-		}))
-		nodes, err := nodesOf("p1", s.URL, http.DefaultTransport)(t.Context())
-		if got := fmt.Sprint(nodes, err); !strings.Contains(got, want) || (err == nil) != strings.HasPrefix(want, "[") {
-			t.Errorf("%.60s: %.200s, want %q", text, got, want)
+// TestWhoJoins is let in as soon as the cloud says so, and before the cloud has said anything.
+func TestWhoJoins(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
+	for i, tt := range []struct {
+		nodes []edge.NodeName
+		want  error
+	}{{nil, nil}, {[]edge.NodeName{"n2", "n3"}, ErrNobody}, {[]edge.NodeName{"n1", "n2", "n3"}, nil}} {
+		m.cfg.Nodes = func() []edge.NodeName { return tt.nodes }
+		c := ca.asks(t, pool(map[edge.NodeName]string{"n2": m.at}))
+		if _, err := through(t, c, s, ""); !errors.Is(err, tt.want) {
+			t.Errorf("%d: with the nodes %v: %v, want %v", i, tt.nodes, err, tt.want)
 		}
-		s.Close()
+	}
+	if m.count("denied") != 1 {
+		t.Errorf("%d refused", m.count("denied"))
 	}
 }

@@ -23,16 +23,18 @@ type CertClock struct {
 	clock ends.Clock
 
 	mu     sync.Mutex
-	read   bool
 	latest time.Time // zero means that none was verified
 	own    time.Time // of the node's own certificate; zero means unknown
 
-	writing sync.Mutex // keeps the file's writes in order; never taken together with mu
+	writing sync.Mutex // keeps the file's writes in order; taken before mu
 }
 
-// NewCertClock returns a CertClock that keeps what it learns in a directory. c is this machine's clock.
-func NewCertClock(dir string, c ends.Clock) *CertClock {
-	return &CertClock{dir: identity.KeyDir{Path: dir}, clock: c}
+// NewCertClock returns a CertClock that keeps what it learns in a directory, and reads what it has learned before. machine is
+// this machine's clock.
+func NewCertClock(dir string, machine ends.Clock) *CertClock {
+	c := &CertClock{dir: identity.KeyDir{Path: dir}, clock: machine}
+	c.latest = c.load()
+	return c
 }
 
 // Holds records the node's own certificate, which one of the servers' authorities has signed.
@@ -47,32 +49,14 @@ func (c *CertClock) Holds(own *x509.Certificate) {
 func (c *CertClock) Now() time.Time {
 	now := c.clock.Wall()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.own.After(now) {
 		now = c.own
 	}
-	c.mu.Unlock()
-	if latest := c.known(); latest.After(now) {
-		return latest
+	if c.latest.After(now) {
+		return c.latest
 	}
 	return now
-}
-
-// known returns the latest NotBefore; the first call reads the file.
-func (c *CertClock) known() time.Time {
-	c.mu.Lock()
-	read, latest := c.read, c.latest
-	c.mu.Unlock()
-	if read {
-		return latest
-	}
-	found := c.load()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.read = true
-	if found.After(c.latest) {
-		c.latest = found
-	}
-	return c.latest
 }
 
 // load reads the file. An unreadable file counts as missing.
@@ -97,7 +81,6 @@ func (c *CertClock) Verified(state tls.ConnectionState) error {
 		return nil
 	}
 	notBefore := state.VerifiedChains[0][0].NotBefore
-	c.known()
 	c.mu.Lock()
 	newer := notBefore.After(c.latest)
 	if newer {
@@ -113,7 +96,10 @@ func (c *CertClock) Verified(state tls.ConnectionState) error {
 func (c *CertClock) save() {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.dir.Write(fileName, []byte(c.known().UTC().Format(time.RFC3339)+"\n")); err != nil {
+	c.mu.Lock()
+	latest := c.latest
+	c.mu.Unlock()
+	if err := c.dir.Write(fileName, []byte(latest.UTC().Format(time.RFC3339)+"\n")); err != nil {
 		klog.Background().Error(err, "Not kept: the time of the newest certificate of a server", "file", c.dir.File(fileName))
 	}
 }

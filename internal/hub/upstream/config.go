@@ -41,8 +41,6 @@ type Config struct {
 	Link link.Timing
 	// DialContext opens TCP connections; nil means Dial.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// sessions opens sessions with the servers; nil means TLS over DialContext.
-	sessions Sessions
 	// Addresses, if not nil, asks the name server for the present addresses of a server, HOST:PORT. followed is false if the
 	// server has no name to follow. When the name loses an address, the connections to that address are drained and then reset.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)

@@ -40,12 +40,12 @@ func (c *conn) connected() { c.kind.CompareAndSwap(uint32(connecting), uint32(fr
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.session.to.metrics.received.Add(uint64(n))
+	c.session.of.metrics.received.Add(uint64(n))
 	if k := c.kind.Load(); k != uint32(framing) {
-		c.session.to.metrics.spent.received[k].Add(uint64(n))
+		c.session.of.metrics.spent.received[k].Add(uint64(n))
 	}
 	if n > 0 && c.verified.Load() {
-		c.session.to.Heard()
+		c.session.of.hears()
 	}
 	return n, err
 }
@@ -53,9 +53,9 @@ func (c *conn) Read(p []byte) (int, error) {
 // Write implements net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.session.to.metrics.sent.Add(uint64(n))
+	c.session.of.metrics.sent.Add(uint64(n))
 	if k := c.kind.Load(); k != uint32(framing) {
-		c.session.to.metrics.spent.sent[k].Add(uint64(n))
+		c.session.of.metrics.spent.sent[k].Add(uint64(n))
 	}
 	return n, err
 }

@@ -64,6 +64,18 @@ func (u *Upstream) detourAnswers() bool {
 	return d != nil && d.link.Get() == link.Up && u.cfg.Detour.Use.Get() != ForNothing
 }
 
+// way returns the Upstream that makes a request: the detour while the request's link is relayed, else u.
+func (u *Upstream) way(ctx context.Context) *Upstream {
+	state := u.link
+	if ctx.Value(anywayKey{}) != nil {
+		state = u.anyway
+	}
+	if d := u.detour.Load(); d != nil && state.Get() == link.Relayed {
+		return d
+	}
+	return u
+}
+
 // followDetour takes the detour whenever the node's own line is down, until ctx ends.
 func (u *Upstream) followDetour(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -88,10 +100,7 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("way", "neighbour")
 	cfg := u.cfg
 	cfg.DialContext, cfg.Address, cfg.Addresses, cfg.Detour, cfg.Metrics = u.cfg.Detour.DialContext, nil, nil, nil, nil
-	u.mu.Lock()
-	cfg.Link = u.timing
-	u.mu.Unlock()
-	d, err := New(cfg)
+	d, err := u.newDetour(cfg)
 	if err != nil {
 		logger.Error(err, "Cannot reach the servers through a neighbour")
 		u.rest(ctx, detourPause)
@@ -100,7 +109,6 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	running, stop := context.WithCancel(klog.NewContext(ctx, logger))
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(running) }()
-	u.detour.Store(d)
 	done, failed := u.whileDetoured(ctx, d, ended)
 	u.detour.Store(nil)
 	u.setState()
@@ -114,6 +122,18 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 		logger.Error(failed, "Cannot reach the servers through a neighbour")
 		u.rest(ctx, detourPause)
 	}
+}
+
+// newDetour sets the detour to an Upstream of cfg with the present timing. Whoever changes the timing later finds the detour.
+func (u *Upstream) newDetour(cfg Config) (*Upstream, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	cfg.Link = u.timing
+	d, err := New(cfg)
+	if err == nil {
+		u.detour.Store(d)
+	}
+	return d, err
 }
 
 // whileDetoured judges the upstream's link again whenever the detour's link changes. It returns when the detour is no longer
@@ -168,32 +188,4 @@ func (u *Upstream) rest(ctx context.Context, pause time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// ways makes each request over the node's own line, or over the detour while the link is relayed.
-type ways struct {
-	upstream *Upstream
-	own      http.RoundTripper
-	asNode   bool
-}
-
-// by returns a RoundTripper for requests as the node, or as a caller if asNode is false.
-func (u *Upstream) by(asNode bool) http.RoundTripper {
-	own := u.counting(&asker{upstream: u, asNode: asNode})
-	if u.cfg.Detour == nil {
-		return own
-	}
-	return ways{u, own, asNode}
-}
-
-// RoundTrip implements http.RoundTripper.
-func (w ways) RoundTrip(req *http.Request) (*http.Response, error) {
-	state := w.upstream.link
-	if req.Context().Value(anywayKey{}) != nil {
-		state = w.upstream.anyway
-	}
-	if d := w.upstream.detour.Load(); d != nil && state.Get() == link.Relayed {
-		return (&asker{upstream: d, asNode: w.asNode}).RoundTrip(req)
-	}
-	return w.own.RoundTrip(req)
 }

@@ -269,3 +269,43 @@ func TestFailingByDetour(t *testing.T) {
 		t.Error("requests by the detour count as the own line's")
 	}
 }
+
+// TestRetimedWhileADetourBegins: a change of the timing at that moment holds for the detour, too.
+func TestRetimedWhileADetourBegins(t *testing.T) {
+	cfg := newAuthority(t).files(t, "system:node:n1", "https://127.0.0.1:1")
+	cfg.Link = link.Standard()
+	cfg.Detour = &Detour{DialContext: newLine().dial, Use: live.NewValue(ForAll)}
+	var u *Upstream
+	var begins atomic.Bool
+	var retiming, detouring sync.WaitGroup
+	cfg.Ends.Ran = func() time.Time {
+		if begins.CompareAndSwap(true, false) { // the detour is made now
+			if u.mu.TryLock() {
+				u.mu.Unlock()
+				u.Retime(link.Satellite())
+			} else {
+				retiming.Go(func() { u.Retime(link.Satellite()) })
+			}
+		}
+		return time.Now()
+	}
+	u, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.servers = nil // none answers, so the own line is down
+	u.setState()
+	begins.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	detouring.Go(func() { u.takeDetour(ctx) })
+	waitFor(t, func() bool { return u.detour.Load() != nil })
+	retiming.Wait()
+	d := u.detour.Load()
+	d.mu.Lock()
+	if d.timing != link.Satellite() {
+		t.Error("the detour is judged by the timing of before")
+	}
+	d.mu.Unlock()
+	cancel()
+	detouring.Wait()
+}

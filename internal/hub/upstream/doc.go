@@ -1,11 +1,9 @@
 // Package upstream is a client of one API server, which has one or several equal addresses.
 //
 // Requests go to one address for as long as its link is up. A request moves to another address in two cases only: nothing of it
-// can have been sent, or it is a read and the link to its server has just gone down. So no write is ever sent twice. Requests
-// travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) use HTTP/1.1. Each identity has up to three
-// connections (see lane), so that a heartbeat does not queue behind megabytes on one connection.
-//
-// The code that judges links and chooses servers sees connections only through Session: see Sessions.
+// can have been sent and its body can be read again, or it is a read and the link to its server has just gone down. So no write
+// is ever sent twice. Requests travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) use HTTP/1.1. Each
+// identity has up to three connections (see lane), so that a heartbeat does not queue behind megabytes on one connection.
 //
 // Invariants:
 //   - When a server's link goes down, the hub resets every connection to it at once, and the kernel drops the bytes that it
@@ -67,7 +65,8 @@
 //     (TestDetour, TestHealingLetsRequestsEnd)
 //   - session.http1Only: entered when a server turns out to have no HTTP/2; ends when its connections are reset.
 //     (TestServerWithoutHTTP2)
-//   - session.epoch: entered when connections may be opened; ends when they are reset, and the next begins at once. (TestCut)
+//   - session.epoch: entered when connections may be opened; ends when they are reset, and the next begins at once.
+//     (TestServerWithoutHTTP2, TestCut)
 //   - joiner.held: entered when headers wait for their body; ends when it comes, or when joinFor is over.
 //     (TestHeadersWaitForTheirBody)
 //   - knocker.skip: entered when knocks get no answer; ends when so many probes have done without, knockSkipMost at most; an

@@ -42,7 +42,7 @@ func TestIsCore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := isCore(req); got != want {
+		if got := isCore(req, infoOf(req)); got != want {
 			t.Errorf("%s: %v, want %v", target, got, want)
 		}
 	}
@@ -115,6 +115,49 @@ func TestFailingServer(t *testing.T) {
 	case <-cut:
 		t.Error("the watch was cut")
 	default:
+	}
+}
+
+// TestSickCollectionBelowAPath: failures of one collection say nothing of others, also where the API has a path of its own.
+func TestSickCollectionBelowAPath(t *testing.T) {
+	const below = "/k8s/clusters/c1"
+	for _, path := range []string{"", below} {
+		ca := newAuthority(t)
+		release := make(chan struct{})
+		s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+			switch strings.TrimPrefix(r.URL.Path, below) {
+			case "/readyz":
+			case ownLease: // the check is still under way
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			default:
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}, nil)
+		cfg := ca.files(t, "system:node:n1", s.URL+path)
+		cfg.CoreRead = ownLease
+		u := start(t, cfg)
+		await(t, u, link.Up)
+		for range 3 {
+			if _, err := get(t, u.AsNode(), "/api/v1/configmaps"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if state := u.servers[0].state(); state != link.Up {
+			t.Errorf("below %q: %v because of one collection", path, state)
+		}
+		if _, err := get(t, u.AsNode(), "/api/v1/secrets"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := get(t, u.AsNode(), "/api/v1/pods"); err != nil {
+			t.Fatal(err)
+		}
+		if state := u.servers[0].state(); state != link.Failing {
+			t.Errorf("below %q: %v though several collections fail", path, state)
+		}
+		close(release)
 	}
 }
 

@@ -1,16 +1,15 @@
 package upstream
 
 import (
-	"errors"
-	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // kind says what bytes are carried for.
@@ -41,80 +40,58 @@ func (k kind) String() string {
 	return [kinds]string{"framing", "probe", "connect", "heartbeat", "watch", "list", "read", "write", "stream"}[k]
 }
 
-// kindOf returns the kind of a request.
-func kindOf(req *http.Request) kind {
-	path := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+// requestInfos parses requests as API servers do. It is a constant.
+var requestInfos = &request.RequestInfoFactory{
+	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// infoOf returns what a request asks an API server for. It does not use the RequestInfo in a context: a hub asks questions of
+// its own for a caller's request, with the context of that request. What cannot be parsed has no resource.
+func infoOf(req *http.Request) *request.RequestInfo {
+	info, _ := requestInfos.NewRequestInfo(req) // the API server says what is wrong
+	return info
+}
+
+// kindOf returns the kind of a request, of which info is infoOf.
+func kindOf(req *http.Request, info *request.RequestInfo) kind {
 	switch {
-	case len(req.Header["Upgrade"]) > 0 || streamed(path):
+	case len(req.Header["Upgrade"]) > 0 || streamed(info):
 		return streams
-	case isHeartbeat(req):
+	case isHeartbeat(info):
 		return heartbeats
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
 		return writes
-	case watched(req.URL, path):
+	case info.Verb == "watch":
 		return watches
-	case listed(path):
+	case info.Verb == "list":
 		return lists
 	}
 	return reads
 }
 
-// nodeLeases is the path of the nodes' Leases and of the pools' reports.
-const nodeLeases = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases"
-
-// isHeartbeat reports whether a request is about a single Lease of nodeLeases.
-func isHeartbeat(req *http.Request) bool {
-	below, ok := strings.CutPrefix(req.URL.Path, nodeLeases)
-	return ok && (len(below) > 1 || req.Method == http.MethodPost)
+// isLease reports whether a request is about Leases.
+func isLease(info *request.RequestInfo) bool {
+	return info.APIGroup == coordinationv1.GroupName && info.Resource == "leases"
 }
 
-// object returns the part of an API path that follows group, version and namespace: resource, name, subresource.
-func object(path []string) []string {
-	switch {
-	case len(path) > 2 && path[0] == "api":
-		path = path[2:]
-	case len(path) > 3 && path[0] == "apis":
-		path = path[3:]
-	default:
-		return nil
-	}
-	if path[0] == "watch" { // the old way to ask for a watch
-		path = path[1:]
-	}
-	if len(path) > 2 && path[0] == "namespaces" && !ofNamespaces(path[2]) {
-		path = path[2:]
-	}
-	return path
+// isSingle reports whether a request is about one object that its path names.
+func isSingle(info *request.RequestInfo) bool {
+	return info.Name != "" && info.Verb != "list" && info.Verb != "watch"
 }
 
-// ofNamespaces reports whether a name is a subresource of Namespaces, not a resource in a namespace.
-func ofNamespaces(name string) bool { return name == "status" || name == "finalize" }
+// isHeartbeat reports whether a request is about a single Lease of a node, or a pool's report.
+func isHeartbeat(info *request.RequestInfo) bool {
+	return isLease(info) && info.Namespace == corev1.NamespaceNodeLease && (isSingle(info) || info.Verb == "create")
+}
 
-func streamed(path []string) bool {
-	o := object(path)
-	if len(o) < 3 {
-		return false
-	}
-	switch o[2] {
+// streamed reports whether a request's answer may last as long as somebody reads it.
+func streamed(info *request.RequestInfo) bool {
+	switch info.Subresource {
 	case "log", "exec", "attach", "portforward", "proxy":
 		return true
 	}
-	return false
+	return info.Verb == "proxy"
 }
-
-func watched(u *url.URL, path []string) bool {
-	if len(path) > 2 && path[0] == "api" && path[2] == "watch" || len(path) > 3 && path[0] == "apis" && path[3] == "watch" {
-		return true
-	}
-	if !strings.Contains(u.RawQuery, "watch=") {
-		return false
-	}
-	w := u.Query().Get("watch")
-	return w == "true" || w == "1"
-}
-
-// listed reports whether a path names all objects of a resource.
-func listed(path []string) bool { return len(object(path)) == 1 }
 
 // spent counts bytes both ways by their kind.
 type spent struct {
@@ -177,65 +154,4 @@ func (c *carriedByKind) Collect(to chan<- prometheus.Metric) {
 				kind(k).String())
 		}
 	}
-}
-
-// counting is a RoundTripper that counts the bodies of requests and answers by their kind.
-type counting struct {
-	http.RoundTripper
-	spent *spent
-}
-
-func (u *Upstream) counting(id *asker) http.RoundTripper { return counting{id, &u.metrics.spent} }
-
-// RoundTrip implements http.RoundTripper.
-func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
-	response, err := c.RoundTripper.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	k := kindOf(req)
-	if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
-		c.spent.sent[k].Add(uint64(req.ContentLength))
-	}
-	body := &countedBody{ReadCloser: response.Body, spent: c.spent, kind: k}
-	response.Body = body
-	if stream, ok := body.ReadCloser.(io.ReadWriteCloser); ok {
-		response.Body = &countedStream{countedBody: body, stream: stream}
-	}
-	return response, nil
-}
-
-// countedBody is the body of an answer.
-type countedBody struct {
-	io.ReadCloser
-	spent *spent
-	kind  kind
-}
-
-// Read implements io.Reader.
-func (c *countedBody) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.spent.received[c.kind].Add(uint64(max(n, 0)))
-	return n, err
-}
-
-// countedStream is the body of an answer to an upgrade.
-type countedStream struct {
-	*countedBody
-	stream io.ReadWriteCloser
-}
-
-// Write implements io.Writer.
-func (c *countedStream) Write(p []byte) (int, error) {
-	n, err := c.stream.Write(p)
-	c.spent.sent[c.kind].Add(uint64(max(n, 0)))
-	return n, err
-}
-
-// CloseWrite ends the stream to the server and leaves the stream from it open.
-func (c *countedStream) CloseWrite() error {
-	if half, ok := c.stream.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }

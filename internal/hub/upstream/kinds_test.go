@@ -50,13 +50,14 @@ func TestKindOfARequest(t *testing.T) {
 		{"GET", "/readyz", reads},
 		{"GET", "/", reads},
 	} {
-		if got := kindOf(httptest.NewRequest(tt.method, tt.url, nil)); got != tt.want {
+		req := httptest.NewRequest(tt.method, tt.url, nil)
+		if got := kindOf(req, infoOf(req)); got != tt.want {
 			t.Errorf("%s %s is %v, want %v", tt.method, tt.url, got, tt.want)
 		}
 	}
 	upgrade := httptest.NewRequest(http.MethodGet, "/api/v1/x", nil)
 	upgrade.Header.Set("Upgrade", "websocket")
-	if got := kindOf(upgrade); got != streams {
+	if got := kindOf(upgrade, infoOf(upgrade)); got != streams {
 		t.Errorf("an upgrade is %v, want %v", got, streams)
 	}
 }
@@ -228,6 +229,6 @@ func TestKindsOfThePool(t *testing.T) {
 func BenchmarkKindOf(b *testing.B) {
 	req := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/a/pods/p?resourceVersion=0", nil)
 	for b.Loop() {
-		kindOf(req)
+		kindOf(req, infoOf(req))
 	}
 }

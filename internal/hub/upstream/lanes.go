@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
 )
 
 // lane is one of the connections that carry the requests of one identity. Answers on one connection arrive in order, so a small
@@ -36,26 +38,24 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade. The parameter below is the path under which the server has its
-// API. In doubt a request is bulk, where it delays only other bulk requests.
-func laneOf(req *http.Request, below string) lane {
-	path := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, below), "/"), "/")
-	switch path[0] {
+// laneOf returns the lane of a request that asks for no upgrade. info is infoOf of the request. In doubt a request is bulk,
+// where it delays only other bulk requests.
+func laneOf(req *http.Request, info *request.RequestInfo) lane {
+	switch first, _, _ := strings.Cut(strings.Trim(info.Path, "/"), "/"); first {
 	case "readyz", "livez", "healthz", "version":
 		return urgent
 	}
-	if strings.TrimPrefix(req.URL.Path, below) == edge.PathState && req.URL.Query().Get(edge.QueryPresence) != edge.NodesAndPods {
+	if info.Path == edge.PathState && req.URL.Query().Get(edge.QueryPresence) != edge.NodesAndPods {
 		return watching
 	}
-	of := object(path)
 	switch {
-	case len(of) == 0 || streamed(path): // discovery among them
+	case info.Resource == "" || streamed(info): // discovery among them
 		return bulk
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
-		return writeLane(req, of)
-	case watched(req.URL, path):
+		return writeLane(req, info)
+	case info.Verb == "watch":
 		return watchLane(req.URL.Query())
-	case len(of) > 1:
+	case isSingle(info):
 		return urgent
 	}
 	if query := req.URL.Query(); query.Get("limit") == "1" || strings.Contains(query.Get("fieldSelector"), "metadata.name=") {
@@ -65,11 +65,11 @@ func laneOf(req *http.Request, below string) lane {
 }
 
 // writeLane returns the lane of a request that is no read.
-func writeLane(req *http.Request, parts []string) lane {
+func writeLane(req *http.Request, info *request.RequestInfo) lane {
 	switch {
-	case parts[0] == "leases":
+	case info.Resource == "leases":
 		return urgent
-	case req.Method == http.MethodDelete && len(parts) == 1:
+	case info.Verb == "deletecollection":
 		return bulk // its answer is a list of all that it deleted
 	case req.ContentLength > smallBody:
 		return bulk
@@ -102,8 +102,8 @@ type lanes struct {
 }
 
 func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
-	config := c.tls(s.to.Name, asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
-	l := &lanes{http1: s.newHTTP1(c.tls(s.to.Name, asNode, protocolHTTP1), false)}
+	config := c.tls(s.of.name, asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
+	l := &lanes{http1: s.newHTTP1(c.tls(s.of.name, asNode, protocolHTTP1), false)}
 	for i := range l.http2 {
 		l.http2[i] = &http2.Transport{
 			DisableCompression: true, // what the caller and the server agree on passes through
@@ -112,14 +112,14 @@ func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.conns[i] = newShared(l.http2[i], s.to.Clock, func(ctx context.Context) (net.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], s.of.cfg.Ends.Clock, func(ctx context.Context) (net.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
 			}
 			if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
 				_ = secured.Close()
-				return nil, &ConnectError{Server: s.to.Server, Err: errNoHTTP2}
+				return nil, &ConnectError{Server: s.of.addr, Err: errNoHTTP2}
 			}
 			if lane(i) == bulk {
 				return secured, nil
@@ -149,20 +149,18 @@ func (l *lanes) of(s *session, which lane) http.RoundTripper {
 	return l.http2[which]
 }
 
-// by makes a request over its lane. If that lane can't be dialled, a request without a body uses the urgent lane, whose
+// by makes a request over a lane. If that lane can't be dialled, a request without a body uses the urgent lane, whose
 // connection may still be open. That helps, for example, while name servers return no address for the server.
-func (l *lanes) by(s *session, req *http.Request) (*http.Response, error) {
+func (l *lanes) by(s *session, which lane, req *http.Request) (*http.Response, error) {
 	if len(req.Header["Upgrade"]) > 0 {
 		return l.http1.RoundTrip(req)
 	}
-	which := laneOf(req, s.to.Path)
 	response, err := l.of(s, which).RoundTrip(req)
 	if errors.Is(err, errNoHTTP2) {
-		s.http1Only.Store(true)
+		s.http1Only.Store(true) // an HTTP/2 transport that gets no connection leaves the body as it is
 		return l.http1.RoundTrip(req)
 	}
-	bodyless := req.Body == nil || req.Body == http.NoBody
-	if which != urgent && bodyless && connectFailed(err) && !s.to.Down() && req.Context().Err() == nil {
+	if which != urgent && !hasBody(req) && connectFailed(err) && s.of.state() != link.Down && req.Context().Err() == nil {
 		return l.of(s, urgent).RoundTrip(req)
 	}
 	return response, err

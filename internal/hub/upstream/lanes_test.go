@@ -35,7 +35,7 @@ func TestLaneOf(t *testing.T) {
 		"GET /api/v1/pods?watch=1&resourceVersion=5":                                   watching,
 		"GET /api/v1/namespaces/a/pods?watch=true&resourceVersion=5":                   watching,
 		"GET /api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dn1":                watching,
-		"GET /api/v1/nodes/n1?watch=true&resourceVersion=5":                            watching,
+		"GET /api/v1/nodes/n1?watch=true&resourceVersion=5":                            urgent, // no watch
 		"GET /api/v1/watch/services?resourceVersion=5":                                 watching,
 		"GET /api/v1/watch/services":                                                   bulk,
 		"GET /api/v1/watch":                                                            bulk,
@@ -43,7 +43,8 @@ func TestLaneOf(t *testing.T) {
 		"GET /api/v1/pods?watch=1&resourceVersion=0":                                   bulk,
 		"GET /api/v1/pods?watch=1&resourceVersion=5&sendInitialEvents=true":            bulk,
 		"GET /api/v1/pods?watch=1&sendInitialEvents=1&fieldSelector=metadata.name%3Dp": bulk,
-		"GET /api/v1/pods?watch=perhaps&resourceVersion=5":                             bulk,
+		"GET /api/v1/pods?watch=perhaps&resourceVersion=5":                             watching, // for an API server, too
+		"GET /api/v1/pods?watch=false&resourceVersion=5":                               bulk,
 		"GET /api/v1/pods":                                                             bulk,
 		"GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1":                            bulk,
 		"GET /api/v1/namespaces":                                                       bulk,
@@ -63,14 +64,12 @@ func TestLaneOf(t *testing.T) {
 		"GET /openapi/v3":                                                              bulk, "GET /": bulk,
 	} {
 		method, path, _ := strings.Cut(target, " ")
-		for _, below := range []string{"", "/k8s/clusters/c1"} {
-			req, err := http.NewRequestWithContext(t.Context(), method, "https://cloud"+below+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := laneOf(req, below); got != want {
-				t.Errorf("%s below %q: %v, want %v", target, below, got, want)
-			}
+		req, err := http.NewRequestWithContext(t.Context(), method, "https://cloud"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := laneOf(req, infoOf(req)); got != want {
+			t.Errorf("%s: %v, want %v", target, got, want)
 		}
 	}
 	for path, want := range map[string]lane{"/api/v1/namespaces/a/configmaps": bulk, ownLease: urgent} {
@@ -79,7 +78,7 @@ func TestLaneOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := laneOf(req, ""); got != want {
+		if got := laneOf(req, infoOf(req)); got != want {
 			t.Errorf("%s with a large body: %v, want %v", path, got, want)
 		}
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/hub/link"
 )
 
-// asker makes requests to an Upstream, with or without the node's certificate.
+// asker makes requests to an Upstream, with or without the node's certificate. While the link is relayed, it makes them over the
+// detour, whose bytes are in no metric.
 type asker struct {
 	upstream *Upstream
 	asNode   bool
@@ -17,12 +19,13 @@ type asker struct {
 
 // RoundTrip sends req to a server and returns its answer. The package comment says which requests are repeated, and where.
 func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
-	u := id.upstream
+	u := id.upstream.way(req.Context())
 	if err := u.running(req.Context()); err != nil {
 		closeBody(req)
 		return nil, err
 	}
 	u.metrics.inFlight.Inc()
+	info := infoOf(req)
 	var tried uint32
 	var failure error
 	for {
@@ -30,19 +33,24 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 		if s == nil {
 			break
 		}
-		a := newAttempt(req, s)
-		response, err := id.send(s, a.request, isCore(req))
+		a, err := newAttempt(req, s, tried != 0)
+		if err != nil {
+			break // the failure of the attempt before says more
+		}
+		response, err := id.send(s, a.request, info)
 		if err == nil {
-			a.settle(committed)
 			u.settle(index, tried)
-			response.Body = s.deliver(req, response, u.metrics.inFlight.Dec)
+			of := kindOf(req, info)
+			if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
+				u.metrics.spent.sent[of].Add(uint64(req.ContentLength))
+			}
+			response.Body = s.deliver(req, of, response, u.metrics.inFlight.Dec)
 			return response, nil
 		}
 		failure = s.failed(req, a, err)
-		if !id.mayTryAgain(req, a, err, failure) {
+		if !mayTryAgain(req, err, failure) {
 			break
 		}
-		a.settle(abandoned)
 		tried |= 1 << index
 	}
 	closeBody(req)
@@ -53,24 +61,24 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, failure
 }
 
-// send makes one attempt at one server. The parameter core is isCore of the request.
-func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, error) {
+// send makes one attempt at one server. info is infoOf of the caller's request: req has the path of the server in front.
+func (id *asker) send(s *server, req *http.Request, info *request.RequestInfo) (*http.Response, error) {
 	by := Caller
 	if id.asNode {
 		by = Node
 	}
 	sentAt, late := s.cfg.Ends.Running(), req.Context().Err() != nil
-	response, err := s.session.RoundTrip(by, req)
-	write := core && req.Method != http.MethodGet
-	lease := core && strings.Contains(req.URL.Path, "/leases/") && !req.URL.Query().Has("watch")
+	response, err := s.session.RoundTrip(by, laneOf(req, info), req)
+	core := isCore(req, info)
+	lease := core && isLease(info) && isSingle(info)
 	switch {
 	case err == nil:
 		s.monitor.TrafficOK() // whatever it says
 		if core && (response.StatusCode >= http.StatusInternalServerError || !mayBeCached(req)) {
-			s.monitor.CoreAnswered(collectionOf(req), response.StatusCode, sentAt)
+			s.monitor.CoreAnswered(collectionOf(info), response.StatusCode, sentAt)
 		}
 		if lease {
-			s.leaseAnswered(response.StatusCode, write)
+			s.leaseAnswered(response.StatusCode, req.Method != http.MethodGet)
 		}
 	case lease && !late && errors.Is(req.Context().Err(), context.DeadlineExceeded):
 		s.leaseHung(sentAt)
@@ -81,17 +89,12 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 // isCore reports whether the API server itself answers a request, and a node depends on the answer. That holds for a read of
 // the core group, and for anything about a Lease. An API server fetches other answers from elsewhere (an aggregated API, a
 // kubelet, a Service), so they may fail for reasons that are not its own.
-func isCore(req *http.Request) bool {
-	if below, ok := strings.CutPrefix(req.URL.Path, "/api/v1/"); ok && req.Method == http.MethodGet {
-		parts := strings.Split(below, "/")
-		if parts[0] == "namespaces" && len(parts) > 2 {
-			parts = parts[2:]
-		}
-		return len(parts) <= 2 // a subresource is often a kubelet's, or a Service's
+func isCore(req *http.Request, info *request.RequestInfo) bool {
+	if info.Subresource != "" || info.Verb == "proxy" { // often a kubelet's, or a Service's
+		return false
 	}
-	below, ok := strings.CutPrefix(req.URL.Path, "/apis/coordination.k8s.io/v1/")
-	return ok && (below == "leases" || strings.HasPrefix(below, "namespaces/") && strings.Count(below, "/") <= 3 &&
-		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
+	read := info.APIPrefix == "api" && info.Resource != "" && req.Method == http.MethodGet
+	return read || isLease(info)
 }
 
 // mayBeCached reports whether an API server may answer a request from its watch cache, as it also does without etcd.
@@ -102,12 +105,11 @@ func mayBeCached(req *http.Request) bool {
 
 // collectionOf returns the resource of a core request. It is empty for Leases: because nodes depend on these, their failures
 // count like those of the hub's own check.
-func collectionOf(req *http.Request) string {
-	of := object(strings.Split(strings.Trim(req.URL.Path, "/"), "/"))
-	if len(of) == 0 || of[0] == "leases" {
+func collectionOf(info *request.RequestInfo) string {
+	if isLease(info) {
 		return ""
 	}
-	return of[0]
+	return info.Resource
 }
 
 // failed tells the monitor about a failure that the link may have caused, and returns the error for the caller.
@@ -117,11 +119,10 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	}
 	sent := !connectFailed(err)
 	err = s.cfg.explain(err)
-	_, inputFailed := a.inputTaken()
 	switch ctxErr := req.Context().Err(); {
 	case errors.Is(ctxErr, context.Canceled):
 		return err // the caller's own doing
-	case inputFailed:
+	case a.body != nil && a.body.failed.Load():
 		return err // the caller's body ended early
 	case s.state() == link.Down, errors.Is(err, errReset):
 		return s.down(sent, err)
@@ -131,17 +132,17 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	return err
 }
 
-// mayTryAgain reports whether to ask another server. That is allowed if nothing was sent, or if the request is a read and the
-// link went down.
-func (id *asker) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
-	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
+// mayTryAgain reports whether to ask another server. That is allowed if nothing was sent and the body can be read again, or if
+// the request is a read and the link went down.
+func mayTryAgain(req *http.Request, err, failure error) bool {
+	if req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false
 	}
 	if NotSent(failure) || connectFailed(err) {
-		return true
+		return !hasBody(req) || req.GetBody != nil
 	}
 	read := req.Method == http.MethodGet || req.Method == http.MethodHead
-	return read && a.input == nil && errors.Is(failure, ErrDown)
+	return read && !hasBody(req) && errors.Is(failure, ErrDown)
 }
 
 func closeBody(req *http.Request) {

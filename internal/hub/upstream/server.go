@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,10 +45,11 @@ type server struct {
 	cfg     Config
 	url     *url.URL
 	addr    string // host:port
+	name    string // in its certificate
 	monitor *link.Monitor
 	metrics *metrics
 
-	session Session
+	session *session
 	unready atomic.Bool   // the server answers /readyz, but with a failure
 	untaken atomic.Uint32 // how many requests about a Lease in a row have failed
 	again   atomic.Uint32 // after how many of them all connections are reset next
@@ -65,23 +65,24 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 		port = "443"
 	}
 	s := &server{
-		cfg: cfg, url: address, addr: net.JoinHostPort(address.Hostname(), port), metrics: m, began: cfg.Ends.Running(),
+		cfg: cfg, url: address, addr: net.JoinHostPort(address.Hostname(), port),
+		name: cmp.Or(cfg.ServerName, address.Hostname()), metrics: m, began: cfg.Ends.Running(),
 	}
-	to := To{
-		Server: s.addr, Address: cfg.Address, Name: cmp.Or(cfg.ServerName, address.Hostname()), Dial: cfg.DialContext,
-		Path: strings.TrimSuffix(address.Path, "/"), Down: func() bool { return s.state() == link.Down },
-		Heard: s.hears, Failed: s.suspect, Clock: cfg.Ends.Clock, metrics: m,
-	}
-	if to.Address == nil {
-		to.Address = func() (string, error) { return s.addr, nil }
-	}
-	s.session = cfg.sessions.Open(to)
+	s.session = newSession(s)
 	judged := link.Config{Timing: cfg.Link, Probe: s.probe, Heard: s.lastHeard, WentDown: s.session.Reset, Ends: cfg.Ends}
 	if cfg.CoreRead != "" {
 		judged.Check = s.check
 	}
 	s.monitor = link.NewMonitor(judged)
 	return s
+}
+
+// address returns the server's present address, HOST:PORT.
+func (s *server) address() (string, error) {
+	if s.cfg.Address == nil {
+		return s.addr, nil
+	}
+	return s.cfg.Address()
 }
 
 // at returns the URL of a path of the API at this server.
@@ -200,7 +201,7 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 		return fmt.Errorf("probe: %w", err)
 	}
 	request.Header.Set("User-Agent", userAgent)
-	response, err := s.session.RoundTrip(by, request)
+	response, err := s.session.RoundTrip(by, urgent, request)
 	if err != nil {
 		err = s.cfg.explain(err)
 		if wrong := (*CertificateError)(nil); errors.As(err, &wrong) && s.state() != link.Down {
@@ -233,7 +234,7 @@ func (s *server) check(ctx context.Context) {
 	}
 	request.Header.Set("User-Agent", userAgent)
 	sentAt := s.cfg.Ends.Running()
-	response, err := s.session.RoundTrip(Node, request)
+	response, err := s.session.RoundTrip(Node, urgent, request)
 	switch broken := (http2.StreamError{}); {
 	case err == nil:
 		_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean

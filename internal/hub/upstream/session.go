@@ -12,61 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 )
 
-// Sessions opens sessions with servers. It separates the code that judges links and chooses servers from the code that carries
-// requests: connections, TLS and HTTP.
-type Sessions interface {
-	// Open returns a Session that has no connection yet. It does no I/O.
-	Open(to To) Session
-}
-
-// Session is the connections to one server, over one way. Safe for concurrent use.
-type Session interface {
-	// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called
-	// before the first request.
-	Renew(with *Credentials)
-	// RoundTrip makes a request. If nothing of the request can have been sent, NotSent is true for the error.
-	RoundTrip(by By, req *http.Request) (*http.Response, error)
-	// Ask asks the server for a sign of life on an open connection, by a link.Ping or a link.Knock. The result there is false
-	// if no open connection accepts requests.
-	Ask(ctx context.Context, how link.Ask) (there bool, err error)
-	// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived by then
-	// never arrive.
-	Reset(cause error)
-	// Remotes returns the addresses to which connections are open. Leave resets the connections to one address.
-	Remotes() []netip.Addr
-	Leave(address netip.Addr)
-	// Close is a last Reset: all later calls fail with ErrNotRunning.
-	Close()
-}
-
-// To describes the server of a Session. All fields but Path are set.
-type To struct {
-	// Server is the server's name in errors, HOST:PORT. Address returns the server's present address.
-	Server  string
-	Address func() (string, error)
-	// Name is the name in the server's certificate.
-	Name string
-	// Path is put before the path of each request; empty means none.
-	Path string
-	// Dial opens connections.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Down reports whether the link is down. Then only Fresh requests are sent.
-	Down func() bool
-	// Heard is called whenever bytes of the verified server have arrived. Failed is called when no connection could be opened
-	// for a request, unless the request is made by Fresh. Both must return at once.
-	Heard  func()
-	Failed func(err error)
-	// Clock is this machine's.
-	Clock ends.Clock
-
-	metrics *metrics
-}
-
-// By says with which credentials a Session makes a request.
+// By says with which credentials a session makes a request.
 type By uint8
 
 const (
@@ -104,19 +53,9 @@ const (
 // errReset is the error of a connection that a Reset ended while it was being opened.
 var errReset = errors.New("the connection was reset while it was opened")
 
-// connections are Sessions over TLS and TCP.
-type connections struct{}
-
-// Open implements Sessions.
-func (connections) Open(to To) Session {
-	s := &session{to: to, conns: map[*conn]struct{}{}}
-	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
-	return s
-}
-
-// session is what connections opens.
+// session is the connections to one server, over one way. Safe for concurrent use.
 type session struct {
-	to To
+	of *server
 
 	transports atomic.Pointer[transports]
 	http1Only  atomic.Bool // set if the server turns out to have no HTTP/2; false again after each Reset
@@ -128,27 +67,36 @@ type session struct {
 	closed   bool
 }
 
-// Renew implements Session.
+// newSession returns a session that has no connection yet. It does no I/O.
+func newSession(of *server) *session {
+	s := &session{of: of, conns: map[*conn]struct{}{}}
+	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called before
+// the first request.
 func (s *session) Renew(with *Credentials) {
 	if old := s.transports.Swap(s.newTransports(with)); old != nil {
 		old.closeIdle()
 	}
 }
 
-// RoundTrip implements Session.
-func (s *session) RoundTrip(by By, req *http.Request) (*http.Response, error) {
+// RoundTrip makes a request over one of the lanes. If nothing of it can have been sent, NotSent is true for the error.
+func (s *session) RoundTrip(by By, over lane, req *http.Request) (*http.Response, error) {
 	t := s.transports.Load()
 	switch by {
 	case Fresh:
 		return t.fresh.RoundTrip(req)
 	case Node:
-		return t.node.by(s, req)
+		return t.node.by(s, over, req)
 	default:
-		return t.caller.by(s, req)
+		return t.caller.by(s, over, req)
 	}
 }
 
-// Ask implements Session.
+// Ask asks the server for a sign of life on an open connection, by a link.Ping or a link.Knock. The result there is false if no
+// open connection accepts requests.
 func (s *session) Ask(ctx context.Context, how link.Ask) (there bool, err error) {
 	c := s.transports.Load().node.any()
 	if c.ClientConn == nil || s.http1Only.Load() {
@@ -161,16 +109,17 @@ func (s *session) Ask(ctx context.Context, how link.Ask) (there bool, err error)
 			return true, nil
 		}
 	}
-	start := s.to.Clock.Running()
+	start := s.of.cfg.Ends.Running()
 	if err := c.Ping(ctx); err != nil {
 		return true, err
 	}
-	c.pinged(s.to.Clock.Since(start), knocked)
-	s.to.metrics.spent.pinged()
+	c.pinged(s.of.cfg.Ends.Since(start), knocked)
+	s.of.metrics.spent.pinged()
 	return true, nil
 }
 
-// Reset implements Session.
+// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived by then never
+// arrive.
 func (s *session) Reset(cause error) {
 	s.mu.Lock()
 	s.endEpoch(cause)
@@ -183,7 +132,7 @@ func (s *session) Reset(cause error) {
 	s.end(func(*conn) bool { return true })
 }
 
-// Close implements Session.
+// Close is a last Reset: all later calls fail with ErrNotRunning.
 func (s *session) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -194,7 +143,7 @@ func (s *session) Close() {
 	}
 }
 
-// Remotes implements Session.
+// Remotes returns the addresses to which connections are open.
 func (s *session) Remotes() (all []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +157,7 @@ func (s *session) Remotes() (all []netip.Addr) {
 	return all
 }
 
-// Leave implements Session.
+// Leave resets the connections to one address.
 func (s *session) Leave(address netip.Addr) {
 	s.end(func(c *conn) bool { return remote(c) == address })
 }
@@ -242,9 +191,9 @@ func (s *session) dial(ctx context.Context, config *tls.Config, multiplexed, fre
 	if err == nil {
 		return c, nil
 	}
-	err = &ConnectError{Server: s.to.Server, Err: err}
+	err = &ConnectError{Server: s.of.addr, Err: err}
 	if !fresh && !errors.Is(err, errReset) && !errors.Is(err, ErrNotRunning) && !errors.Is(err, context.Canceled) {
-		s.to.Failed(err)
+		s.of.suspect(err)
 	}
 	return nil, err
 }
@@ -258,10 +207,10 @@ func (s *session) connect(ctx context.Context, config *tls.Config, multiplexed, 
 	if !fresh {
 		defer context.AfterFunc(epoch, cancel)()
 	}
-	address, err := s.to.Address()
+	address, err := s.of.address()
 	var raw net.Conn
 	if err == nil {
-		raw, err = s.to.Dial(dialing, "tcp", address)
+		raw, err = s.of.cfg.DialContext(dialing, "tcp", address)
 	}
 	if err != nil {
 		if epoch.Err() != nil && !fresh {
@@ -285,7 +234,7 @@ func (s *session) connect(ctx context.Context, config *tls.Config, multiplexed, 
 	}
 	c.connected()
 	c.verified.Store(true)
-	s.to.Heard()
+	s.of.hears()
 	return secured, nil
 }
 
@@ -296,7 +245,7 @@ func (s *session) keep(c *conn, fresh bool) error {
 	if s.closed {
 		return ErrNotRunning
 	}
-	if !fresh && s.to.Down() {
+	if !fresh && s.of.state() == link.Down {
 		return fmt.Errorf("%w: the link went down", errReset)
 	}
 	s.conns[c] = struct{}{}
@@ -326,7 +275,7 @@ func (t *transports) retire() {
 
 func (s *session) newTransports(c *Credentials) *transports {
 	t := &transports{node: s.newLanes(c, true), caller: s.newLanes(c, false)}
-	t.fresh = s.newHTTP1(c.tls(s.to.Name, true, protocolHTTP1), true)
+	t.fresh = s.newHTTP1(c.tls(s.of.name, true, protocolHTTP1), true)
 	return t
 }
 

@@ -5,121 +5,76 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
+	"log"
+	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
+
 	"yurtcoordinator/internal/hub/link"
 )
 
-// handled are Sessions with an http.Handler, over a line that can be cut.
-type handled struct {
-	handler http.Handler
-	chain   tls.Certificate // the server's
-
-	mu  sync.Mutex
-	cut bool // nothing arrives
-	// hung: the server's kernel answers, and nothing else does.
-	hung bool
+// tubes are connections to a server without a network. They are the server's http.Handler, too.
+type tubes struct {
+	*bufconn.Listener
+	cut  atomic.Bool // nothing arrives
+	hung atomic.Bool // pings are answered, and requests are not
 }
 
-func (h *handled) set(cut, hung bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.cut, h.hung = cut, hung
-}
-
-func (h *handled) is() (cut, hung bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.cut, h.hung
-}
-
-// Open implements Sessions.
-func (h *handled) Open(to To) Session {
-	s := &handledSession{of: h, to: to}
-	s.life, s.end = context.WithCancelCause(context.Background())
-	return s
-}
-
-type handledSession struct {
-	of *handled
-	to To
-
-	mu   sync.Mutex
-	with *Credentials
-	life context.Context // until the next Reset
-	end  context.CancelCauseFunc
-}
-
-func (s *handledSession) Renew(with *Credentials) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.with = with
-}
-
-func (s *handledSession) RoundTrip(by By, req *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	with, life := s.with, s.life
-	s.mu.Unlock()
-	if by != Fresh && s.to.Down() {
-		return nil, &ConnectError{Server: s.to.Server, Err: errors.New("the link is down")}
-	}
-	ctx, stop := context.WithCancelCause(req.Context())
-	defer stop(nil)
-	if by != Fresh {
-		defer context.AfterFunc(life, func() { stop(context.Cause(life)) })()
-	}
-	cut, hung := s.of.is()
-	if cut {
+func (ts *tubes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if ts.cut.Load() {
 		<-ctx.Done()
-		return nil, &ConnectError{Server: s.to.Server, Err: context.Cause(ctx)}
+		return nil, ctx.Err()
 	}
-	opts := x509.VerifyOptions{Roots: with.Roots, DNSName: s.to.Name, CurrentTime: time.Now()}
-	if _, err := s.of.chain.Leaf.Verify(opts); err != nil {
-		return nil, &ConnectError{Server: s.to.Server, Err: err}
-	}
-	s.to.Heard()
-	if hung {
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
-	}
-	asked := req.Clone(ctx)
-	asked.TLS = &tls.ConnectionState{}
-	if by != Caller {
-		asked.TLS.PeerCertificates = []*x509.Certificate{with.Client.Leaf}
-	}
-	recorder := httptest.NewRecorder()
-	s.of.handler.ServeHTTP(recorder, asked)
-	return recorder.Result(), nil
+	c, err := ts.DialContext(ctx)
+	return &tube{Conn: c, of: ts, closed: make(chan struct{})}, err
 }
 
-func (s *handledSession) Ask(ctx context.Context, _ link.Ask) (bool, error) {
-	if cut, _ := s.of.is(); cut {
-		<-ctx.Done()
-		return true, context.Cause(ctx)
+func (ts *tubes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if ts.hung.Load() {
+		<-r.Context().Done()
+		return
 	}
-	s.to.Heard()
-	return true, nil
+	whoami(w, r)
 }
 
-func (s *handledSession) Reset(cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.end(cause)
-	s.life, s.end = context.WithCancelCause(context.Background())
+// tube is the client's end of one of them.
+type tube struct {
+	net.Conn
+	of     *tubes
+	once   sync.Once
+	closed chan struct{}
 }
 
-func (s *handledSession) Remotes() []netip.Addr { return nil }
-func (s *handledSession) Leave(netip.Addr)      {}
-func (s *handledSession) Close()                { s.Reset(ErrNotRunning) }
+func (t *tube) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if t.of.cut.Load() {
+		<-t.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
 
-// TestSessions: an upstream judges any Session as it judges real connections. It notices a cut, a heal and a silent server as
-// soon as link.Standard says, and checks both ends' certificates.
+func (t *tube) Write(p []byte) (int, error) {
+	if t.of.cut.Load() {
+		return len(p), nil
+	}
+	return t.Conn.Write(p)
+}
+
+func (t *tube) Close() error {
+	t.once.Do(func() { close(t.closed) })
+	return t.Conn.Close()
+}
+
+// TestSessions: an upstream notices a cut, a heal and a silent server as soon as link.Standard says, and checks both ends'
+// certificates.
 func TestSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
@@ -128,9 +83,21 @@ func TestSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cloud := &handled{handler: http.HandlerFunc(whoami), chain: pair}
+		cloud := &tubes{Listener: bufconn.Listen(64 << 10)}
+		clients := x509.NewCertPool()
+		clients.AddCert(ca.cert)
+		server := &http.Server{Handler: cloud, TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients,
+		}, ErrorLog: log.New(io.Discard, "", 0)}
+		served := make(chan error, 1)
+		go func() { served <- server.ServeTLS(cloud, "", "") }()
+		t.Cleanup(func() {
+			if err := errors.Join(server.Close(), <-served); !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
+		})
 		cfg := ca.files(t, "system:node:n1", "https://127.0.0.1:6443")
-		cfg.Link, cfg.sessions = link.Standard(), cloud
+		cfg.Link, cfg.DialContext = link.Standard(), cloud.dial
 		u := start(t, cfg)
 		becomes := func(want link.State, atMost time.Duration) {
 			t.Helper()
@@ -142,14 +109,14 @@ func TestSessions(t *testing.T) {
 		}
 		becomes(link.Up, time.Second)
 		for rt, want := range map[http.RoundTripper]string{
-			u.AsNode(): "system:node:n1 HTTP/1.1 127.0.0.1:6443", u.AsCaller(): "nobody HTTP/1.1 127.0.0.1:6443",
+			u.AsNode(): "system:node:n1 HTTP/2.0 127.0.0.1:6443", u.AsCaller(): "nobody HTTP/2.0 127.0.0.1:6443",
 		} {
 			if got, err := get(t, rt, "/"); got != want || err != nil {
 				t.Errorf("the server says %q, %v; want %q", got, err, want)
 			}
 		}
 
-		cloud.set(true, false)
+		cloud.cut.Store(true)
 		sent := make(chan error, 1)
 		go func() {
 			_, err := get(t, u.AsNode(), "/")
@@ -163,16 +130,16 @@ func TestSessions(t *testing.T) {
 			t.Errorf("while it is down, a request fails with %v", err)
 		}
 		time.Sleep(time.Minute)
-		cloud.set(false, false)
+		cloud.cut.Store(false)
 		becomes(link.Up, 12*time.Second)
 
-		cloud.set(false, true)
+		cloud.hung.Store(true)
 		becomes(link.Down, link.Standard().DeepAfter+link.Standard().Trust)
-		cloud.set(false, false)
+		cloud.hung.Store(false)
 		becomes(link.Up, 12*time.Second)
 
 		cfg = newAuthority(t).files(t, "system:node:n1", "https://127.0.0.1:6443")
-		cfg.sessions = cloud
+		cfg.DialContext = cloud.dial
 		stranger := start(t, cfg)
 		time.Sleep(time.Minute)
 		wrong := (*CertificateError)(nil)

@@ -48,7 +48,7 @@ type Upstream struct {
 	// detour reaches the same servers by Config.Detour; nil means that no detour is in use.
 	detour atomic.Pointer[Upstream]
 
-	mu     sync.Mutex // orders the writers of own, link and anyway
+	mu     sync.Mutex // orders the writers of own, link and anyway, and a new detour with changes of timing
 	timing link.Timing
 }
 
@@ -62,9 +62,6 @@ func New(cfg Config) (*Upstream, error) {
 	}
 	if cfg.addresses == (addressTiming{}) {
 		cfg.addresses = followed
-	}
-	if cfg.sessions == nil {
-		cfg.sessions = connections{}
 	}
 	if cfg.DialContext == nil {
 		cfg.DialContext = Dial
@@ -245,9 +242,7 @@ func (u *Upstream) Serves(ctx context.Context) bool {
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets the scheme and host of requests, and waits
 // until Run has read the credentials. While the link is down, it fails with a DownError (see NotSent).
-func (u *Upstream) AsNode() http.RoundTripper {
-	return u.by(true)
-}
+func (u *Upstream) AsNode() http.RoundTripper { return &asker{upstream: u, asNode: true} }
 
 // AsHub returns a RoundTripper like AsNode's for the hub's own requests, which name the hub as their user agent.
 func (u *Upstream) AsHub() http.RoundTripper {
@@ -256,7 +251,7 @@ func (u *Upstream) AsHub() http.RoundTripper {
 
 // AsCaller returns a RoundTripper like AsNode's that presents no client certificate, for requests that carry credentials of
 // their own.
-func (u *Upstream) AsCaller() http.RoundTripper { return u.by(false) }
+func (u *Upstream) AsCaller() http.RoundTripper { return &asker{upstream: u} }
 
 // RESTConfig returns a configuration for client-go that makes requests as the node: in protobuf where the server supports it,
 // and without a client-side rate limit. Writes carry a timeout for the server. To act as another user, set Impersonate on a

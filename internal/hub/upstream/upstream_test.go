@@ -94,13 +94,17 @@ func TestServerWithoutHTTP2(t *testing.T) {
 	if res.ProtoMajor != 1 {
 		t.Errorf("answered with %s", res.Proto)
 	}
-	known := u.servers[0].session.(*session)
+	known := u.servers[0].session
 	if !known.http1Only.Load() {
 		t.Error("it does not remember that the server has no HTTP/2")
 	}
+	before := known.epoch
 	known.Reset(errors.New("new credentials"))
 	if known.http1Only.Load() {
 		t.Error("it does not try HTTP/2 after the reset")
+	}
+	if before.Err() == nil || known.epoch.Err() != nil {
+		t.Error("what is being opened goes on after the reset, or nothing can be opened")
 	}
 }
 
@@ -136,6 +140,33 @@ func TestFailoverAtConnect(t *testing.T) {
 	}
 	if string(body) != "renewed" {
 		t.Errorf("the other server was sent %q", body)
+	}
+}
+
+func TestMayTryAgain(t *testing.T) {
+	refused := &ConnectError{Server: "cloud:6443", Err: errors.New("refused")}
+	cut := &DownError{Name: "cloud", Sent: true, Err: errors.New("reset")}
+	again := func() (io.ReadCloser, error) { return http.NoBody, nil }
+	once := io.NopCloser(strings.NewReader("x"))
+	get := http.Request{Method: http.MethodGet}
+	remove := http.Request{Method: http.MethodDelete}
+	for what, tt := range map[string]struct {
+		req  http.Request
+		err  error
+		want bool
+	}{
+		"a write without a body, not sent":    {remove, refused, true},
+		"a body to be read again, not sent":   {http.Request{Method: http.MethodPut, Body: once, GetBody: again}, refused, true},
+		"a body to be read once, not sent":    {http.Request{Method: http.MethodPut, Body: once}, refused, false},
+		"a read that was cut off":             {get, cut, true},
+		"a write that was cut off":            {remove, cut, false},
+		"a read with a body that was cut off": {http.Request{Method: http.MethodGet, Body: once, GetBody: again}, cut, false},
+		"a server's own error":                {get, errors.New("protocol"), false},
+		"a program that ends":                 {get, ErrNotRunning, false},
+	} {
+		if got := mayTryAgain(&tt.req, tt.err, tt.err); got != tt.want {
+			t.Errorf("%s: %v", what, got)
+		}
 	}
 }
 

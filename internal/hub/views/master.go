@@ -1,13 +1,11 @@
 package views
 
 import (
-	"math"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
@@ -65,23 +63,4 @@ func (m master) redirect(s *corev1.Service) {
 			p.Port = int32(m.at.Port())
 		}
 	}
-}
-
-// MasterAddresses returns the API server's addresses for Pods, as the Service default/kubernetes has them. It returns none if
-// the hub does not follow the Service, or if the Service comes in JSON. The function held returns an object that the hub
-// follows.
-func MasterAddresses(held func(cache.Selection, stream.Key) (stream.Type, stream.Object, bool)) (all []netip.AddrPort) {
-	t, o, ok := held(Services, masterService)
-	s := &corev1.Service{}
-	if !ok || t.Encoding != stream.Protobuf || s.Unmarshal(o.Raw) != nil {
-		return nil
-	}
-	for _, port := range s.Spec.Ports {
-		for _, text := range s.Spec.ClusterIPs {
-			if ip, err := netip.ParseAddr(text); err == nil && port.Port >= 0 && port.Port <= math.MaxUint16 {
-				all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port.Port)))
-			}
-		}
-	}
-	return all
 }

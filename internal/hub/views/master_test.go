@@ -2,18 +2,15 @@ package views
 
 import (
 	"bytes"
-	"encoding/json"
 	"net"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -85,41 +82,6 @@ func TestMasterServiceMoves(t *testing.T) {
 		decode(t, shown, got)
 		if at := net.JoinHostPort(got.Spec.ClusterIP, strconv.Itoa(int(got.Spec.Ports[0].Port))); !visible || at != want {
 			t.Errorf("it is shown at %s, want %s", at, want)
-		}
-	}
-}
-
-// TestWherePodsFindTheAPIServer: by each address and port of the Service.
-func TestWherePodsFindTheAPIServer(t *testing.T) {
-	service := &corev1.Service{Spec: corev1.ServiceSpec{
-		ClusterIPs: []string{"10.96.0.1", "fd00::1", "None"}, Ports: []corev1.ServicePort{{Port: 443}, {Port: 70_000}},
-	}}
-	proto := encode(t, service)
-	asJSON, err := json.Marshal(service)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:443"), netip.MustParseAddrPort("[fd00::1]:443")}
-	for name, tt := range map[string]struct {
-		encoding stream.Encoding
-		raw      []byte
-		held     bool
-		want     []netip.AddrPort
-	}{
-		"protobuf":       {stream.Protobuf, proto, true, want},
-		"JSON":           {stream.JSON, asJSON, true, nil},
-		"not followed":   {stream.Protobuf, proto, false, nil},
-		"no such bytes":  {stream.Protobuf, []byte{0xff}, true, nil},
-		"an empty value": {stream.Protobuf, nil, true, nil},
-	} {
-		got := MasterAddresses(func(what cache.Selection, key stream.Key) (stream.Type, stream.Object, bool) {
-			if what != Services || key != (stream.Key{Namespace: "default", Name: "kubernetes"}) {
-				t.Errorf("%s: asked for %v of %v", name, key, what)
-			}
-			return stream.Type{Encoding: tt.encoding}, stream.Object{Raw: tt.raw}, tt.held
-		})
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }

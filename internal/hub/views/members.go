@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
@@ -89,16 +90,40 @@ func (m *members) read(o stream.Object) bool {
 	if !m.ours(o.Key) {
 		return false
 	}
-	var pool struct {
+	nodes, err := nodesOf(o)
+	if err != nil {
+		return m.version.Get() != 0
+	}
+	m.learn(nodes, nil)
+	return true
+}
+
+// PoolNodes returns the nodes of a pool, as the cloud has last said to a hub that follows it; nil means that it has not said.
+func PoolNodes(followed *cache.Set, pool edge.PoolName) []edge.NodeName {
+	m := followed.Wanted(OwnPool(pool))
+	if m == nil {
+		return nil
+	}
+	o, ok := m.Replica.Get(stream.Key{Name: string(pool)})
+	if !ok {
+		return nil
+	}
+	nodes, err := nodesOf(o)
+	if err != nil {
+		return nil // what cannot be read says nothing
+	}
+	return nodes
+}
+
+// nodesOf returns the nodes of a NodePool.
+func nodesOf(pool stream.Object) ([]edge.NodeName, error) {
+	var is struct {
 		Status struct {
 			Nodes []edge.NodeName `json:"nodes"`
 		} `json:"status"`
 	}
-	if err := json.Unmarshal(o.Raw, &pool); err != nil {
-		return m.version.Get() != 0
-	}
-	m.learn(pool.Status.Nodes, nil)
-	return true
+	err := json.Unmarshal(pool.Raw, &is)
+	return is.Status.Nodes, err
 }
 
 // Failed records that the pool is unknown, unless it was known before. A source that is not ready yet will send it later.

@@ -179,8 +179,8 @@ var faults = []fault{
 	}
 `}}},
 	{"a hub checks certificates by its own clock alone", "alive", 0, 0, []edit{{"internal/hub/upstream/certclock.go",
-		`	if latest := c.known(); latest.After(now) {`,
-		`	if latest := c.known(); latest.After(now) && !PLANTED {`}}},
+		`	if c.latest.After(now) {`,
+		`	if c.latest.After(now) && !PLANTED {`}}},
 	{"a coordinator checks certificates by its own clock alone", "led", 0, 0, []edit{{"internal/pool/access/recognized.go",
 		`	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 {`,
 		`	if PLANTED {
