@@ -106,3 +106,31 @@ func TestMemoryKeepsNoCollection(t *testing.T) {
 		t.Errorf("%v, %+v", err, m.Health())
 	}
 }
+
+// Collections that are too many in memory are forgotten, and the blobs are not, for they are nowhere else.
+func TestMemoryForgetsCollectionsAlone(t *testing.T) {
+	m := NewMemory(map[string]int{"": 1 << 20})
+	value := make([]byte, 1<<19)
+	if err := m.PutBlob("a", value); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxTold + 1 {
+		id := slicesID
+		id.Namespace = fmt.Sprint(i)
+		if err := m.Sink(id).Replace(t.Context(), stream.Snapshot{Revision: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, last := slicesID, slicesID
+	first.Namespace, last.Namespace = "0", fmt.Sprint(maxTold)
+	if a, b := m.Sink(first).Position(), m.Sink(last).Position(); a != 0 || b != 5 {
+		t.Errorf("the first collection is at %v, the last at %v", a, b)
+	}
+	if got, err := m.Blob("a"); err != nil || len(got) != len(value) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	m.DropBlob("a")
+	if err := m.PutBlob("b", make([]byte, 1<<20-2<<10)); err != nil {
+		t.Errorf("with all room free: %v", err)
+	}
+}

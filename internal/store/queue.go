@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -203,7 +204,7 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	}
 	defer st.mu.Unlock()
 	if st.diskless && len(st.entries) >= maxTold {
-		clear(st.entries)
+		st.forgetToldLocked()
 	}
 	e := st.entryLocked(k.key)
 	if to.Before(e.at) {
@@ -220,6 +221,20 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 		st.queueLocked(k.key, e, b, atOnce)
 	}
 	return nil
+}
+
+// forgetToldLocked forgets all collections of a Store without a disk if there are too many. The blobs stay, because they are
+// nowhere else.
+func (s *Store) forgetToldLocked() {
+	told := 0
+	for k := range s.entries {
+		if k.blob == "" {
+			told++
+		}
+	}
+	if told >= maxTold {
+		maps.DeleteFunc(s.entries, func(k key, _ *entry) bool { return k.blob == "" })
+	}
 }
 
 // Apply implements stream.Sink.
