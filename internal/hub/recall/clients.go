@@ -64,15 +64,18 @@ func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string
 }
 
 // Written lets the handler pass answer a client's write, and records the effect of the write (Answers.Written). If the write
-// deleted an object, all clients' answers about that object are forgotten. If it changed the object, the other clients' answers
+// deleted objects, all clients' answers about these objects are forgotten. If it changed an object, the other clients' answers
 // stay.
 func (c *Clients) Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	gone := c.Of(client).Written(w, r, pass)
 	if gone == "" {
 		return
 	}
+	if !strings.HasSuffix(gone, "/") {
+		gone += " "
+	}
 	for _, key := range append(c.cfg.Disk.Blobs(answerPrefix), c.cfg.Disk.Blobs(guestPrefix)...) {
-		if strings.Contains(key, "/"+gone+" ") {
+		if strings.Contains(key, "/"+gone) {
 			c.cfg.Disk.DropBlob(key)
 		}
 	}
