@@ -80,7 +80,7 @@ func (h *Hub) answer() error {
 		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting, Clock: h.ends.Clock,
 	})
 	answers, err := recall.NewClients(recall.Config{
-		Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting, Given: known.Given,
+		Disk: h.disk, Node: h.cfg.Node, Gone: h.followed.Gone, Tenure: lasting, Given: known.Given,
 	})
 	if err != nil {
 		return err

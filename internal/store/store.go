@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,7 @@ var ErrIncomplete = errors.New("changes without what they change: Replace first"
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
 // ErrFull says that something does not fit. Either the store has removed a collection in favour of others that were read later,
-// or a blob is beyond the bounds.
+// or a blob alone is beyond the bounds.
 var ErrFull = errors.New("no space left within the store's bounds")
 
 // ErrLocked says that another process has the directory open.
@@ -86,8 +87,8 @@ const usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, tim
 type Config struct {
 	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
 	Dir string
-	// BlobBytes bounds each kind of blobs, in bytes. A kind is the beginning of a key, including the first slash; "" stands for
-	// all other kinds together. nil means 16 MiB for all.
+	// BlobBytes bounds each kind of blobs, in bytes: keys, values and 1 KiB for each. A kind is the beginning of a key, with
+	// the first slash; "" stands for all other kinds. nil means 16 MiB for all.
 	BlobBytes map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil means none.
 	Last func(Collection) bool
@@ -147,6 +148,7 @@ type Health struct {
 type Store struct {
 	config   Config
 	vault    *vault
+	seed     maphash.Seed  // of the sums of blobs
 	fault    faults        // of tests
 	lock     *os.File      // the directory, locked
 	writing  chan struct{} // whose token it is to write: it is taken out by who has it
@@ -169,7 +171,8 @@ type Store struct {
 	room      chan struct{}       // closed when there is less in the queue
 	blobBytes map[string]int      // kind → of all that will be on disk
 	blobPace  pace
-	live      int64 // bytes that a compaction would leave, about
+	puts      uint64 // how often PutBlob was called
+	live      int64  // bytes that a compaction would leave, about
 
 	compactFrom int64 // compaction has failed: the size of the file from which on it is tried again. For who has the token.
 }
@@ -184,7 +187,7 @@ func newStore(c Config, fault faults) *Store {
 		c.Now = time.Now
 	}
 	s := &Store{
-		config: c, fault: fault, writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
+		config: c, seed: maphash.MakeSeed(), fault: fault, writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
 		entries: map[key]*entry{}, room: make(chan struct{}), blobBytes: map[string]int{},
 	}
 	s.writing <- struct{}{}
@@ -328,7 +331,7 @@ func (s *Store) adoptLocked(found *found) {
 		if e.gone {
 			continue // it has yet to be removed
 		}
-		e.state = state
+		e.state, e.sum = state, 0
 		if moment := state.last.moment; e.at != moment {
 			e.at = edge.Moment{History: max(e.at.History, moment.History)}
 		}

@@ -31,10 +31,6 @@ func (w *world) write(client, method, target string, header ...string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	clients.programs = w.Answers
-	if client != "" {
-		clients.known.Add(client, w.of(client, w.disk))
-	}
 	defer func() {
 		said := recover()
 		if err, _ := said.(error); said != nil && !errors.Is(err, http.ErrAbortHandler) {
