@@ -81,13 +81,10 @@ type Handler struct {
 }
 
 // NewHandler returns a Handler.
-func NewHandler(c HandlerConfig) (*Handler, error) {
-	if c.Replica == nil {
-		return nil, errors.New("replica handler: Config.Replica is missing")
-	}
+func NewHandler(c HandlerConfig) *Handler {
 	c.Wait = cmp.Or(c.Wait, defaultWait)
 	resource := c.Replica.Resource().GroupResource()
-	return &Handler{config: c, replica: c.Replica, group: resource, log: klog.Background().WithValues("resource", resource)}, nil
+	return &Handler{config: c, replica: c.Replica, group: resource, log: klog.Background().WithValues("resource", resource)}
 }
 
 // Serve answers one request. The request's context ends it. Its caller has authenticated and authorized it.

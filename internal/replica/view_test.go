@@ -80,10 +80,7 @@ func TestView(t *testing.T) {
 
 // A view is not asked about objects in JSON: clients see all of them, at the cloud's revisions, and nothing new when it turns.
 func TestViewIsNotAskedAboutJSON(t *testing.T) {
-	r, err := replica.New(replica.Config{Resource: slicesResource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(replica.Config{Resource: slicesResource})
 	defer r.Close()
 	object := func(name string, at edge.Revision) stream.Object {
 		return streamtest.Object(streamtest.Widgets, "a", name, at, "")

@@ -78,18 +78,10 @@ type answer struct {
 }
 
 // New returns Answers.
-func New(c Config) (*Answers, error) {
-	if c.Disk == nil || c.Tenure == nil {
-		return nil, errors.New("recall: a Disk and a Tenure are required")
-	}
+func New(c Config) *Answers {
 	if c.Gone == nil {
 		c.Gone = func(string, string, string) bool { return false }
 	}
-	return open(c), nil
-}
-
-// open makes the Answers for a complete Config.
-func open(c Config) *Answers {
 	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix}
 	if c.Client != "" {
 		sum := sha256.Sum256([]byte(c.Client))

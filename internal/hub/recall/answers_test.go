@@ -483,10 +483,7 @@ func TestNobodyTakesTheRoomOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.bound = map[string]int{answerPrefix: 8 << 20, guestPrefix: 8 << 20, "": 1 << 20}
 		w.restart()
-		guests, err := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
-		if err != nil {
-			t.Fatal(err)
-		}
+		guests := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
 		node := w.Answers
 		as := func(client string) (end func()) {
 			w.Answers = guests.Of(client)
@@ -617,21 +614,9 @@ func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 	}
 }
 
-func TestNew(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("answers of nobody, from nowhere")
-	}
-	if _, err := NewClients(Config{}); err == nil {
-		t.Error("answers from nowhere")
-	}
-}
-
 func TestTheNodesProgramsAreAClientToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		clients, err := NewClients(Config{Client: "not looked at", Disk: w.disk, Tenure: w.tenure})
-		if err != nil {
-			t.Fatal(err)
-		}
+		clients := NewClients(Config{Client: "not looked at", Disk: w.disk, Tenure: w.tenure})
 		known := []string{"", "sa 1"}
 		for _, client := range known {
 			r := asked(t, http.MethodGet, secret, nil)

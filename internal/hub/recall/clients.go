@@ -10,19 +10,13 @@ import (
 type Clients struct{ cfg Config }
 
 // NewClients returns Clients. It ignores Config.Client; the other fields count for all clients.
-func NewClients(c Config) (*Clients, error) {
-	programs, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	return &Clients{programs.cfg}, nil
-}
+func NewClients(c Config) *Clients { return &Clients{c} }
 
 // Of returns the Answers of a client; the empty one stands for the node's programs.
 func (c *Clients) Of(client string) *Answers {
 	config := c.cfg
 	config.Client = client
-	return open(config)
+	return New(config)
 }
 
 // Tidy forgets answers that no longer hold. It looks only at those to the node's programs, because no other client makes

@@ -27,10 +27,7 @@ func podAs(uid, more string) string {
 // write has the cloud answer a client's write. An answer that breaks off panics, and net/http goes on.
 func (w *world) write(client, method, target string, header ...string) {
 	w.t.Helper()
-	clients, err := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	clients := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
 	defer func() {
 		said := recover()
 		if err, _ := said.(error); said != nil && !errors.Is(err, http.ErrAbortHandler) {

@@ -105,31 +105,14 @@ type Source struct {
 }
 
 // New makes a Source. It sends nothing.
-func New(c Config) (*Source, error) {
-	if c.Base == nil || c.Base.Host == "" || c.Base.Scheme != "http" && c.Base.Scheme != "https" {
-		return nil, fmt.Errorf("read %s from %s: %v is no address of a server: want http:// or https://",
-			c.Path, c.Name, c.Base)
-	}
-	if c.WatchTime != 0 && c.WatchTime < time.Second {
-		return nil, fmt.Errorf("read %s from %s: WatchTime is %v: want a second or more, or 0", c.Path, c.Name, c.WatchTime)
-	}
-	if c.ListBytes < 0 {
-		return nil, fmt.Errorf("read %s from %s: ListBytes is %d: want 0 or more", c.Path, c.Name, c.ListBytes)
-	}
-	if !strings.HasPrefix(c.Path, "/") || strings.ContainsAny(c.Path, "?#") {
-		return nil, fmt.Errorf("read %q from %s: want the path of a collection, such as /api/v1/services", c.Path, c.Name)
-	}
+func New(c Config) *Source {
 	client := http.Client{}
 	if c.Client != nil {
 		client = *c.Client
 	}
-	if client.Timeout != 0 {
-		return nil, fmt.Errorf("read %s from %s: the client's timeout of %v would end every watch: want none",
-			c.Path, c.Name, client.Timeout)
-	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, listBytes: c.ListBytes,
-		watchTime: cmp.Or(c.WatchTime, watchTime), chance: c.Chance}
+	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name,
+		listBytes: cmp.Or(c.ListBytes, listBytes), watchTime: cmp.Or(c.WatchTime, watchTime), chance: c.Chance}
 	if c.FieldSelector != "" {
 		s.selectors.Set("fieldSelector", c.FieldSelector)
 	}
@@ -137,10 +120,7 @@ func New(c Config) (*Source, error) {
 		s.selectors.Set("labelSelector", c.LabelSelector)
 	}
 	s.collection.Path, s.collection.RawPath = strings.TrimRight(c.Base.Path, "/")+c.Path, ""
-	if s.listBytes == 0 {
-		s.listBytes = listBytes
-	}
-	return s, nil
+	return s
 }
 
 // Snapshot lists. It asks for no resourceVersion, so it gets the newest state, and not that of a cache.
