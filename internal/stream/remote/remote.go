@@ -23,7 +23,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -441,41 +440,6 @@ type watch struct {
 
 	// idle ends the watch when it is silent for too long; it runs while Next waits.
 	idle *time.Timer
-	// waiting is the bond of the Next that waits; nil means that none does.
-	waiting atomic.Pointer[bond]
-
-	mu     sync.Mutex
-	bound  *bond // of the last Next that waited
-	closed bool
-}
-
-// bond ends the watch if a context ends while a Next with that context waits. It is kept for the next call, because callers
-// pass the same context again, and making a bond costs a few percent of a single event.
-type bond struct {
-	done   <-chan struct{}
-	loosen func() bool
-}
-
-// bind returns the bond of ctx.
-func (w *watch) bind(ctx context.Context) *bond {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.bound != nil {
-		if w.bound.done == ctx.Done() {
-			return w.bound
-		}
-		w.bound.loosen()
-	}
-	b := &bond{done: ctx.Done()}
-	b.loosen = context.AfterFunc(ctx, func() {
-		if w.waiting.Load() == b { // otherwise Next returned before ctx ended
-			w.cancel(context.Cause(ctx))
-		}
-	})
-	if w.bound = b; w.closed {
-		b.loosen()
-	}
-	return b
 }
 
 // Next returns what the connection has delivered.
@@ -495,8 +459,8 @@ func (w *watch) Next(ctx context.Context) ([]stream.Event, error) {
 // fill reads at least one event and all others that are buffered, or returns why there are no more.
 func (w *watch) fill(ctx context.Context) error {
 	if !w.frames.Buffered() {
-		w.waiting.Store(w.bind(ctx)) // before the look at ctx, so that one of the two sees its end
-		defer w.waiting.Store(nil)
+		stop := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
+		defer stop()
 		w.idle.Reset(idleTime)
 		defer w.idle.Stop()
 	}
@@ -556,10 +520,5 @@ func (w *watch) broken(err error) error {
 // Close ends the request, and a Next that waits.
 func (w *watch) Close() error {
 	w.cancel(errClosed)
-	w.mu.Lock()
-	if w.closed = true; w.bound != nil {
-		w.bound.loosen()
-	}
-	w.mu.Unlock()
 	return w.body.Close()
 }
