@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -158,7 +156,6 @@ type Store struct {
 	mu        sync.Mutex
 	closed    bool
 	log       *log   // nil: the disk cannot be read
-	former    bool   // there are files of another format
 	failure   error  // why the disk cannot be written
 	health    Health // but for Err and Since
 	since     time.Time
@@ -207,8 +204,8 @@ func (s *Store) Keeps() bool { return !s.diskless }
 
 // Open opens a directory and verifies all that is in it. It cuts off an incomplete last batch, which a power cut may leave, and
 // drops what is corrupt; Health says what was found. A disk that can't be written or read is no error: Health says so, and Run
-// tries again. Files of another format stay until the cloud has answered (see Online). Open fails if the directory can't be
-// made or opened, and with ErrLocked if another process has it. The caller must call Close.
+// tries again. Open fails if the directory can't be made or opened, and with ErrLocked if another process has it. The caller must
+// call Close.
 func Open(c Config) (*Store, error) { return open(c, nil) }
 
 func open(c Config, fault faults) (*Store, error) {
@@ -225,10 +222,6 @@ func open(c Config, fault faults) (*Store, error) {
 	}
 	s := newStore(c, fault)
 	s.vault, s.lock = hidden, lock
-	for _, path := range formerFiles(c.Dir) {
-		s.former = true
-		forgetOlder(filepath.Join(c.Dir, fileName), path)
-	}
 	if err := s.reopen(); err != nil {
 		s.setFailureLocked(err) // nobody else knows s yet
 	}
@@ -266,25 +259,6 @@ func openDir(path string) (*os.File, error) {
 func unlockDir(dir *os.File) error {
 	unlocked := unix.Flock(int(dir.Fd()), unix.LOCK_UN)
 	return errors.Join(unlocked, dir.Close())
-}
-
-// formerFiles returns the files of formats that other versions of this program have.
-func formerFiles(dir string) []string {
-	all, _ := filepath.Glob(filepath.Join(dir, "store.*")) // it fails only if the pattern is bad
-	return slices.DeleteFunc(all, func(path string) bool {
-		name := filepath.Base(path)
-		return name == fileName || name == newName
-	})
-}
-
-// forgetOlder removes the log if a file of another format was written later. In that case another version of this program has
-// run since, and the log is out of date.
-func forgetOlder(path, former string) {
-	log, err := os.Stat(path)
-	other, err2 := os.Stat(former)
-	if errors.Join(err, err2) == nil && other.ModTime().After(log.ModTime()) {
-		_ = os.Remove(path) // it fails on a read-only disk, where an old state is better than none
-	}
 }
 
 // reopen opens and verifies the file anew, and takes over what it finds there. An error says why the disk can't be written. The
