@@ -28,9 +28,6 @@ func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
 		return nil, 0, nil
 	}
-	if h.config.Unviewed != nil && h.replica.Type().Encoding == stream.JSON {
-		h.config.Unviewed()
-	}
 	look, over := h.config.View.Look()
 	return look, h.looks.observe(look, h.replica.Position()), over
 }

@@ -90,14 +90,13 @@ func TestViewIsNotAskedAboutJSON(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	view, told := newTeam("x"), make(chan struct{}, 100)
-	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view, Unviewed: func() { told <- struct{}{} }}))
+	view := newTeam("x")
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view}))
 	list := s.get(t, slicesPath, asJSON)
 	got, _, err := stream.ReadList(bytes.NewReader(list.body), stream.JSON, 1<<20)
 	if err != nil || !slices.Equal(names(got.Objects), []string{"a/secret", "a/x"}) || got.Objects[0].Revision != 10 {
 		t.Errorf("a list: %v, %v", got.Objects, err)
 	}
-	<-told
 	f := s.watch(t, slicesPath+"?watch=1", asJSON)
 	f.want("ADDED a/secret@10", "ADDED a/x@20")
 	view.become("y")

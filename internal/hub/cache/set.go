@@ -105,8 +105,6 @@ type Set struct {
 	tooLarge map[store.Collection]time.Time
 	needs    needs
 	fixed    chan struct{} // closed when the set of the hub's own selections changes
-
-	unviewed sync.Map // resources whose objects were shown without their view
 }
 
 // New returns a Set that follows nothing yet. It does no I/O.
@@ -238,7 +236,6 @@ func (s *Set) handleLocked(m *Member) {
 		Replica: m.Replica,
 		// What clients have seen must survive a restart. Sync ends with ctx, so a full disk delays nobody beyond that.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
-		Unviewed:      func() { s.tellUnviewed(m) },
 		Chance:        s.cfg.Ends.Chance,
 	}
 	var kubelet replica.View
@@ -256,14 +253,6 @@ func (s *Set) handleLocked(m *Member) {
 	if kubelet != nil {
 		config.View = kubelet
 		m.kubelet = replica.NewHandler(config)
-	}
-}
-
-// tellUnviewed logs, once for each resource, that clients see it without its view, and why.
-func (s *Set) tellUnviewed(m *Member) {
-	if _, told := s.unviewed.LoadOrStore(m.Resource, true); !told {
-		klog.FromContext(m.life).Info("A resource comes in JSON, which views do not read; it is shown as the cloud has it",
-			"resource", m.Resource)
 	}
 }
 
