@@ -95,7 +95,7 @@ var law = []struct {
 			"internal/replica", "internal/run", "internal/store", "internal/stream", "internal/stream/remote",
 		},
 		"what is followed does not depend on how requests arrive, nor on what is seen of it"},
-	{"internal/hub/recall", []string{"internal/edge", "internal/ends", "internal/run", "internal/store", "internal/stream"},
+	{"internal/hub/recall", []string{"internal/edge", "internal/ends", "internal/run", "internal/stream"},
 		"what the cloud said last, and how long it holds, does not depend on what is followed"},
 	{"internal/hub/views",
 		[]string{

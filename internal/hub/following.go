@@ -79,12 +79,9 @@ func (h *Hub) answer() error {
 		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
 		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting, Clock: h.ends.Clock,
 	})
-	answers, err := recall.NewClients(recall.Config{
-		Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting, Given: known.Given,
+	answers := recall.NewClients(recall.Config{
+		Disk: h.disk, Node: h.cfg.Node, Gone: h.followed.Gone, Tenure: lasting, Given: known.Given,
 	})
-	if err != nil {
-		return err
-	}
 	h.parts.Add("what is remembered of users", func(ctx context.Context) error {
 		return lasting.Run(ctx, answers.Tidy, known.Tidy)
 	})

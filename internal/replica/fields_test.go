@@ -32,10 +32,7 @@ func service(t *testing.T, name, ip string, revision edge.Revision) stream.Objec
 // TestFieldsOfServices: kube-proxy asks for those with a cluster IP.
 func TestFieldsOfServices(t *testing.T) {
 	resource := schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	r, err := replica.New(replica.Config{Resource: resource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(replica.Config{Resource: resource})
 	if err := r.Replace(t.Context(), stream.Snapshot{
 		Type:     stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.Protobuf},
 		Revision: 10,

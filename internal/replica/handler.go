@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,9 +36,6 @@ type HandlerConfig struct {
 	Replica *Replica
 	// View is what the clients of this handler see; nil is everything, verbatim.
 	View View
-	// Unviewed is called when a client is shown objects without their View, because they are in JSON. It must not block. nil
-	// means that nobody is told.
-	Unviewed func()
 	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
 	Wait time.Duration
 	// Prompt makes watches get a bookmark at once when the replica's revision moves without a change of an object. Without it,
@@ -76,23 +72,19 @@ type Handler struct {
 	log     klog.Logger
 	looks   looks
 	pages   pages
-	warned  atomic.Pointer[warning]
 	skew    skew
 }
 
 // NewHandler returns a Handler.
-func NewHandler(c HandlerConfig) (*Handler, error) {
-	if c.Replica == nil {
-		return nil, errors.New("replica handler: Config.Replica is missing")
-	}
+func NewHandler(c HandlerConfig) *Handler {
 	c.Wait = cmp.Or(c.Wait, defaultWait)
 	resource := c.Replica.Resource().GroupResource()
-	return &Handler{config: c, replica: c.Replica, group: resource, log: klog.Background().WithValues("resource", resource)}, nil
+	return &Handler{config: c, replica: c.Replica, group: resource, log: klog.Background().WithValues("resource", resource)}
 }
 
 // Serve answers one request. The request's context ends it. Its caller has authenticated and authorized it.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, q Request) {
-	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w), warning: h.warning}
+	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w)}
 	defer out.rest()
 	w.Header().Set("Cache-Control", "no-cache, private") // as an API server does for all who are somebody
 	if err := h.serve(out, r, q); err != nil {

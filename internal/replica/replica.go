@@ -111,10 +111,7 @@ var (
 )
 
 // New returns an empty Replica, which is not complete.
-func New(c Config) (*Replica, error) {
-	if c.Resource.Resource == "" || c.Resource.Version == "" {
-		return nil, fmt.Errorf("replica: Config.Resource is %q: want a version and a resource", c.Resource)
-	}
+func New(c Config) *Replica {
 	return &Replica{
 		config:   c,
 		complete: live.NewValue(false),
@@ -123,7 +120,7 @@ func New(c Config) (*Replica, error) {
 			maxBytes:  cmp.Or(c.HistoryBytes, defaultHistoryBytes),
 			maxEvents: cmp.Or(c.HistoryEvents, defaultHistoryEvents),
 		},
-	}, nil
+	}
 }
 
 func newTree() *btree.BTreeG[stream.Object] {

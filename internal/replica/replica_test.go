@@ -26,10 +26,7 @@ func newReplica(t testing.TB, c replica.Config) *replica.Replica {
 	if c.Resource.Resource == "" {
 		c.Resource = slicesResource
 	}
-	r, err := replica.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(c)
 	t.Cleanup(r.Close)
 	return r
 }

@@ -28,9 +28,6 @@ func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
 		return nil, 0, nil
 	}
-	if h.config.Unviewed != nil && h.replica.Type().Encoding == stream.JSON {
-		h.config.Unviewed()
-	}
 	look, over := h.config.View.Look()
 	return look, h.looks.observe(look, h.replica.Position()), over
 }
@@ -97,8 +94,8 @@ type served struct {
 	cursor  *cursor
 	initial *frozen         // what there was where the cursor began, if it is to be told
 	over    <-chan struct{} // closed when the eye's look is over; nil means never
-	// before has the looks with which the client may have seen its present state, besides the eye's look.
-	before seenBefore
+	// unsure says that the client may have seen its present state with another look than the eye's.
+	unsure bool
 	// foreign says that the watch resumes ahead of this replica, so the client's state came from another view.
 	foreign bool
 }
@@ -122,15 +119,14 @@ func (s *served) open(ctx context.Context) error {
 	}
 	s.eye.look, _, s.over = h.look()
 	if s.eye.look != nil && !initial && o.revision != 0 {
-		var known bool
-		known, s.before = h.looks.seen(s.client, o.revision, s.eye.look)
+		known, sure := h.looks.seen(s.client, o.revision, s.eye.look)
 		if o.viewed { // by whatever process: to tell all again is right for each
-			known, s.before = true, seenBefore{unknown: true}
+			known, sure = true, false
 		}
 		if err == nil && !known {
 			err = errUnknown()
 		}
-		s.foreign = o.revision > h.replica.Position()
+		s.unsure, s.foreign = !sure, o.revision > h.replica.Position()
 	}
 	if err == nil && h.replica.Type() != s.eye.typ {
 		err = tooOld("the encoding of the objects has changed; list again")
@@ -158,7 +154,7 @@ func (s *served) run(ctx context.Context) error {
 		// After the changes were taken: up to them, what has been shown until now is what the view showed.
 		look, _, over := s.handler.look()
 		s.over = over
-		switch turned := !s.before.sure() || look != s.eye.look; {
+		switch turned := s.unsure || look != s.eye.look; {
 		case told > s.handler.replica.Position(): // there are no changes
 		case s.foreign:
 			return errUnknown()
@@ -243,7 +239,7 @@ func (s *served) tell(content *frozen) error {
 // change tells a change, if it is one to this client.
 func (s *served) change(c *change) error {
 	event, ok, err := s.eye.event(c)
-	if err == nil && !ok && !s.before.sure() {
+	if err == nil && !ok && s.unsure {
 		event, ok, err = s.eye.missed(c)
 	}
 	if err != nil || !ok {

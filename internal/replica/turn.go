@@ -27,14 +27,14 @@ func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	if content.typ != s.eye.typ {
 		return tooOld("the encoding of the objects has changed; list again")
 	}
-	before, sure := s.before, s.before.sure()
-	if look != s.eye.look {
-		before.looks = append(before.looks, s.eye.look)
-	}
 	// First of all: whoever comes back with a revision of what is told now may have had only a part of it.
-	s.handler.looks.telling(content.revision, before, look)
-	s.eye.look, s.before = look, seenBefore{}
-	return s.retell(content, before, sure)
+	s.handler.looks.telling(content.revision)
+	was := s.eye.look
+	if s.unsure {
+		was = nil
+	}
+	s.eye.look, s.unsure = look, false
+	return s.retell(content, was)
 }
 
 // catchUp tells the given changes and those that follow them, with the present look, up to a revision that the replica has
@@ -59,14 +59,14 @@ func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	}
 }
 
-// retell sends each object that looks different from what the client may have seen before. sure says that before has exactly
-// one look, with which the client has seen everything. Objects come in the order of the cloud's revisions. After each object a
-// bookmark sets the client back to the content's revision, because a client resumes from the last revision that it got.
-func (s *served) retell(content *frozen, before seenBefore, sure bool) error {
+// retell sends each object that looks different from what the client has seen, which it saw with the look was. If was is nil,
+// nobody knows what it has seen, and retell sends all objects. They come in the order of the cloud's revisions. After each object
+// a bookmark sets the client back to the content's revision, because a client resumes from the last revision that it got.
+func (s *served) retell(content *frozen, was Look) error {
 	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
 	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, o := range all {
-		event, ok, err := s.eye.turned(o, before, sure)
+		event, ok, err := s.eye.turned(o, was)
 		if err != nil {
 			return err
 		}
@@ -86,33 +86,26 @@ func (s *served) retell(content *frozen, before seenBefore, sure bool) error {
 	return s.w.flush()
 }
 
-// turned returns the event for an object that this eye's clients may have seen with the looks in before. It returns false if
-// the object looks the same with all of them.
-func (e *eye) turned(o stream.Object, before seenBefore, sure bool) (stream.Event, bool, error) {
+// turned returns the event for an object that this eye's client has seen with the look was; nil means that nobody knows what it
+// has seen. It returns false if the object looks the same.
+func (e *eye) turned(o stream.Object, was Look) (stream.Event, bool, error) {
 	now, sees, err := e.sees(o)
 	if err != nil {
 		return stream.Event{}, false, err
 	}
-	differs := before.unknown
-	var was stream.Object
-	var saw bool
-	for _, look := range before.looks {
-		if was, saw, err = (&eye{options: e.options, look: look, typ: e.typ}).sees(o); err != nil {
-			return stream.Event{}, false, err
-		}
-		differs = differs || sees != saw || sees && !bytes.Equal(now.Raw, was.Raw)
-	}
-	switch {
-	case !differs:
-		return stream.Event{}, false, nil
-	case !sure:
+	if was == nil {
 		return e.anew(o, now, sees)
+	}
+	old, saw, err := (&eye{options: e.options, look: was, typ: e.typ}).sees(o)
+	switch {
+	case err != nil:
+		return stream.Event{}, false, err
 	case sees && saw:
-		return stream.Event{Type: stream.Modified, Object: now}, true, nil
+		return stream.Event{Type: stream.Modified, Object: now}, !bytes.Equal(now.Raw, old.Raw), nil
 	case sees:
 		return stream.Event{Type: stream.Added, Object: now}, true, nil
 	default:
-		return stream.Event{Type: stream.Deleted, Object: was}, true, nil
+		return stream.Event{Type: stream.Deleted, Object: old}, saw, nil
 	}
 }
 

@@ -3,7 +3,6 @@ package replica
 import (
 	"bytes"
 	"hash/crc32"
-	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,41 +67,21 @@ func nameOnly(k stream.Key, at edge.Revision) (stream.Object, error) {
 // maxListed bounds the clients that looks knows by name.
 const maxListed = 256
 
-// maxPast bounds the looks that looks remembers.
-const maxPast = 8
-
 // looks is a Handler's memory of its view's Looks. It tells what a client may have seen by the revision from which the client
-// resumes. The fields began and lost, and a pastLook's end, are such revisions:
+// resumes. The fields began and turned are such revisions:
 //   - Before began: what another process showed, which is unknown. The client must list again.
 //   - At began: what another process or this one showed. Only a client (by its User-Agent) that has listed in this process may
 //     resume.
-//   - Up to a past look's end: that look, the current one, or a part of each. The client is told what looks different.
-//   - Up to lost: also a look that is no longer remembered. The client is told everything again.
+//   - Up to turned: a former look, the current one, or a part of each. The client is told everything again.
 //   - After that: the current look.
 type looks struct {
 	mu     sync.Mutex
 	look   Look
 	number uint64 // 0 before the first look
 	began  edge.Revision
-	past   []pastLook // each once, the latest last
-	lost   edge.Revision
+	turned edge.Revision // 0 while there has been one look only
 	listed map[string]struct{}
 }
-
-// pastLook is a look that was the current one, and up to which revision clients may have been shown anything with it.
-type pastLook struct {
-	look Look
-	end  edge.Revision
-}
-
-// seenBefore has the looks that a client may have seen besides the current one; unknown means that it may have seen any look.
-type seenBefore struct {
-	looks   []Look
-	unknown bool
-}
-
-// sure reports whether the client has seen everything with the current look.
-func (b seenBefore) sure() bool { return !b.unknown && len(b.looks) == 0 }
 
 // observe takes in the current look and a position of the replica that was read after it, and returns the look's number.
 func (l *looks) observe(look Look, position edge.Revision) uint64 {
@@ -112,41 +91,19 @@ func (l *looks) observe(look Look, position edge.Revision) uint64 {
 	case l.number == 0:
 		l.look, l.number, l.began, l.listed = look, 1, position, map[string]struct{}{}
 	case l.look != look:
-		was := pastLook{l.look, position}
-		if i := l.remembered(l.look); i >= 0 {
-			was.end = max(was.end, l.past[i].end)
-			l.past = slices.Delete(l.past, i, i+1)
-		}
-		if l.past = append(l.past, was); len(l.past) > maxPast {
-			l.lost = max(l.lost, l.past[0].end)
-			l.past = slices.Delete(l.past, 0, 1)
-		}
 		l.look = look
 		l.number++
+		l.turned = max(l.turned, position)
 	}
 	return l.number
 }
 
-// remembered returns where a look stands in past, and -1 if it does not.
-func (l *looks) remembered(look Look) int {
-	return slices.IndexFunc(l.past, func(p pastLook) bool { return p.look == look })
-}
-
-// telling records that a client is now being told what differs from its earlier state: with look, as of the revision at. A
-// client that resumes from that revision may have got only a part of it.
-func (l *looks) telling(at edge.Revision, before seenBefore, look Look) {
+// telling records that a client is now being told what differs from its earlier state, as of the revision at. A client that
+// resumes from that revision may have got only a part of it.
+func (l *looks) telling(at edge.Revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before.unknown {
-		l.lost = max(l.lost, at)
-	}
-	for _, seen := range append(slices.Clip(before.looks), look) {
-		if i := l.remembered(seen); i >= 0 {
-			l.past[i].end = max(l.past[i].end, at)
-		} else if seen != l.look {
-			l.lost = max(l.lost, at)
-		}
-	}
+	l.turned = max(l.turned, at)
 }
 
 // shown notes that a client has been shown everything as of a revision.
@@ -158,22 +115,13 @@ func (l *looks) shown(client string, at edge.Revision) {
 	}
 }
 
-// seen reports what a client that resumes from a revision may have seen. known says that this process has shown that revision.
-// before has the looks with which it may have been shown, other than the look now.
-func (l *looks) seen(client string, after edge.Revision, now Look) (known bool, before seenBefore) {
+// seen reports what a client that resumes from a revision may have seen. known says that this process has shown that revision,
+// sure that it did so with the look now.
+func (l *looks) seen(client string, after edge.Revision, now Look) (known, sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, listed := l.listed[client]
 	// Too many to remember: better one stale client than all in a loop.
 	known = after > l.began || after == l.began && (listed || len(l.listed) >= maxListed)
-	for _, p := range l.past {
-		if after <= p.end && p.look != now {
-			before.looks = append(before.looks, p.look)
-		}
-	}
-	if l.look != now && !slices.Contains(before.looks, l.look) { // it has turned since
-		before.looks = append(before.looks, l.look)
-	}
-	before.unknown = after <= l.lost
-	return known, before
+	return known, after > l.turned && l.look == now // another watch may have turned since
 }

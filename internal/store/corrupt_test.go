@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
@@ -228,66 +226,6 @@ func TestSalvage(t *testing.T) {
 	b[at] ^= 1
 	if missing := p.check(t, b, len(p.files)-1, "one object"); missing != 1 {
 		t.Fatalf("%d missing, want 1", missing)
-	}
-}
-
-// Files of other formats are not read, and stay until the cloud has answered: whoever goes back to the program that wrote them
-// has them again.
-func TestFormerFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		former := []string{filepath.Join(dir, "store.db"), filepath.Join(dir, "store.db.corrupt")}
-		there := func() (n int) {
-			for _, path := range former {
-				if _, err := os.Stat(path); err == nil {
-					n++
-				}
-			}
-			return n
-		}
-		for _, path := range former {
-			must(t, os.WriteFile(path, []byte("of another program"), 0o600))
-		}
-		for _, online := range []bool{false, true} {
-			w := &world{t: t, dir: dir}
-			w.start()
-			w.s.Online(false)
-			replace(t, w.s, slicesID, snapshotOf(3, 3, 3))
-			time.Sleep(time.Hour)
-			holds(t, w.s, slicesID, snapshotOf(3, 3, 3))
-			if n := there(); n != len(former) {
-				t.Fatalf("%d files are left before the cloud has answered", n)
-			}
-			w.s.Online(online)
-			time.Sleep(time.Second)
-			if n := there(); (n == 0) != online {
-				t.Errorf("online %v: %d files are left", online, n)
-			}
-			if h := w.s.Health(); h.Corrupt != "" || h.Err != "" {
-				t.Errorf("%+v", h)
-			}
-			w.stop()
-		}
-		holds(t, opening(t, Config{Dir: dir}, nil), slicesID, snapshotOf(3, 3, 3))
-	})
-}
-
-// Whoever goes back to another version and comes again does not find what he left: it is out of date.
-func TestALogOlderThanAnotherFormat(t *testing.T) {
-	dir := t.TempDir()
-	s := opening(t, Config{Dir: dir}, nil)
-	replace(t, s, slicesID, snapshotOf(3, 3, 3))
-	flush(t, s)
-	must(t, s.Close())
-	other := filepath.Join(dir, "store.db")
-	must(t, os.WriteFile(other, []byte("of another program"), 0o600))
-	for _, age := range []time.Duration{time.Minute, -time.Minute} {
-		must(t, os.Chtimes(other, time.Time{}, time.Now().Add(-age)))
-		s = opening(t, Config{Dir: dir}, nil)
-		if _, err := s.Load(slicesID); (err == nil) != (age > 0) {
-			t.Errorf("the other file is %v older: %v", age, err)
-		}
-		must(t, s.Close())
 	}
 }
 

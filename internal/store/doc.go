@@ -36,7 +36,6 @@
 //     could be asked (Online), by a clock that the file keeps. Until Need and Online are called, nothing is removed for its
 //     age.
 //   - One process has the directory, by a lock on it. One goroutine at a time writes, by a token. No I/O happens under mu.
-//   - Files of other formats stay until the cloud has answered.
 //
 // Rejected: a file for each object. It costs several blocks and syncs for each object, and several files never have one common
 // state. Rejected: bbolt. Its pages cost twice as many bytes, and it needs a verifier of its own before it may see a file

@@ -18,7 +18,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Names within the directory. Files of other formats are called store.*, too.
+// Names within the directory.
 const (
 	fileName = "store.log"
 	newName  = "store.log.new"

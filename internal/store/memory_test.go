@@ -65,20 +65,29 @@ func TestBlobsOnDiskAndInMemory(t *testing.T) {
 			if err := b.PutBlob("a/2", make([]byte, 1<<20+1)); !errors.Is(err, ErrFull) {
 				t.Errorf("a large value: %v", err)
 			}
-			many := 0
-			for ; b.PutBlob(fmt.Sprintf("many/%03d", many), make([]byte, 100<<10)) == nil; many++ {
+			for i := range 200 {
+				if err := b.PutBlob(fmt.Sprintf("many/%03d", i), make([]byte, 100<<10)); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if all := 15 << 20; many < all/(101<<10) || many > all/(100<<10) {
-				t.Errorf("%d values of 100 KiB", many)
+			many, all := b.Blobs("many/"), 15<<20
+			if n := len(many); n < all/(102<<10) || n > all/(101<<10) || many[0] != fmt.Sprintf("many/%03d", 200-n) {
+				t.Errorf("%d values of 100 KiB, of which the first is %s", n, many[0])
 			}
-			if err := b.PutBlob("a/2", make([]byte, 1<<20)); !errors.Is(err, ErrFull) {
+			if got := b.Blobs("a/"); !slices.Equal(got, []string{"a/2"}) {
+				t.Errorf("another's few have gone for them: %q", got)
+			}
+			if err := b.PutBlob("a/2", make([]byte, 1<<20)); err != nil {
 				t.Errorf("with no space left: %v", err)
-			}
-			if _, err := b.Blob("a/2"); !errors.Is(err, ErrMiss) {
-				t.Errorf("what does not fit leaves the former value: %v", err)
 			}
 			if err := b.PutBlob("few/1", make([]byte, 1<<19)); err != nil {
 				t.Errorf("within its share: %v", err)
+			}
+			if err := b.PutBlob("few/1", make([]byte, 1<<20)); !errors.Is(err, ErrFull) {
+				t.Errorf("larger than its share: %v", err)
+			}
+			if _, err := b.Blob("few/1"); !errors.Is(err, ErrMiss) {
+				t.Errorf("what does not fit leaves the former value: %v", err)
 			}
 		})
 	}
@@ -104,5 +113,33 @@ func TestMemoryKeepsNoCollection(t *testing.T) {
 	cancel()
 	if err := errors.Join(m.Run(ctx), m.Flush(ctx), m.Close()); err != nil || m.Health() != (Health{}) {
 		t.Errorf("%v, %+v", err, m.Health())
+	}
+}
+
+// Collections that are too many in memory are forgotten, and the blobs are not, for they are nowhere else.
+func TestMemoryForgetsCollectionsAlone(t *testing.T) {
+	m := NewMemory(map[string]int{"": 1 << 20})
+	value := make([]byte, 1<<19)
+	if err := m.PutBlob("a", value); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxTold + 1 {
+		id := slicesID
+		id.Namespace = fmt.Sprint(i)
+		if err := m.Sink(id).Replace(t.Context(), stream.Snapshot{Revision: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, last := slicesID, slicesID
+	first.Namespace, last.Namespace = "0", fmt.Sprint(maxTold)
+	if a, b := m.Sink(first).Position(), m.Sink(last).Position(); a != 0 || b != 5 {
+		t.Errorf("the first collection is at %v, the last at %v", a, b)
+	}
+	if got, err := m.Blob("a"); err != nil || len(got) != len(value) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	m.DropBlob("a")
+	if err := m.PutBlob("b", make([]byte, 1<<20-2<<10)); err != nil {
+		t.Errorf("with all room free: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +15,14 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// What wakes the writer at once; what an object costs in the queue besides its bytes; and the bounds of blobs.
+// What wakes the writer at once; what an object costs in the queue besides its bytes; and the bounds of blobs, with what a blob
+// costs in memory besides its bytes.
 const (
 	flushBytes     = 1 << 20
 	objectOverhead = 200
 	maxBlobKey     = 1 << 10
 	maxBlob        = 1 << 20
+	blobOverhead   = 1 << 10
 	usualBlobBytes = 16 << 20
 )
 
@@ -34,6 +38,10 @@ type entry struct {
 	why    string // why it is not on disk
 	own    pace
 	pace   *pace // of what waits, if it is worth a write: its own, or that of all blobs
+
+	// Of a blob.
+	put uint64 // by Store.puts; 0: not since Open
+	sum uint64 // of the value; 0: unknown
 
 	// Of a collection.
 	at      edge.Moment   // up to which everything is queued or on disk; with revision 0, Replace is needed
@@ -88,15 +96,16 @@ func (e *entry) latest() *batch {
 	return e.flying
 }
 
-// cost returns how many bytes a blob's key and value count for; 0 if it has no value, or is a collection.
+// cost returns how many bytes a blob's key and value count for, with what they cost in memory; 0 if it has no value, or is a
+// collection.
 func (e *entry) cost(k key) int {
 	switch b := e.latest(); {
 	case k.blob == "" || e == nil || b != nil && b.drop || b == nil && e.state == nil:
 		return 0
 	case b != nil:
-		return len(k.blob) + len(b.value())
+		return len(k.blob) + len(b.value()) + blobOverhead
 	}
-	return len(k.blob) + int(e.state.size)
+	return len(k.blob) + int(e.state.size) + blobOverhead
 }
 
 // queueLocked makes b the batch that waits for a key, and wakes the writer.
@@ -203,7 +212,7 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	}
 	defer st.mu.Unlock()
 	if st.diskless && len(st.entries) >= maxTold {
-		clear(st.entries)
+		st.forgetToldLocked()
 	}
 	e := st.entryLocked(k.key)
 	if to.Before(e.at) {
@@ -220,6 +229,20 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 		st.queueLocked(k.key, e, b, atOnce)
 	}
 	return nil
+}
+
+// forgetToldLocked forgets all collections of a Store without a disk if there are too many. The blobs stay, because they are
+// nowhere else.
+func (s *Store) forgetToldLocked() {
+	told := 0
+	for k := range s.entries {
+		if k.blob == "" {
+			told++
+		}
+	}
+	if told >= maxTold {
+		maps.DeleteFunc(s.entries, func(k key, _ *entry) bool { return k.blob == "" })
+	}
 }
 
 // Apply implements stream.Sink.
@@ -326,9 +349,10 @@ func (s *Store) kindOf(k key) string {
 	return kind
 }
 
-// PutBlob keeps a small value under a key: the key has at most 1 KiB, the value at most 1 MiB. The next flush writes it. The
-// value waits while the disk can't be written. Beyond the bound of its kind (Config.BlobBytes) PutBlob fails with ErrFull. The
-// key then has no value, because an old one would be wrong.
+// PutBlob keeps a small value under a key: the key has at most 1 KiB, the value at most 1 MiB. The next flush writes it, unless
+// the disk has the same. The value waits while the disk can't be written. Beyond the bound of its kind (Config.BlobBytes) other
+// blobs go. PutBlob fails with ErrFull if the value alone is larger than the bound. The key then has no value, because an old one
+// would be wrong.
 func (s *Store) PutBlob(name string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,15 +364,18 @@ func (s *Store) PutBlob(name string, value []byte) error {
 			ErrFull, name, len(value), maxBlobKey, maxBlob)
 	}
 	k := key{blob: name}
-	e := s.entryLocked(k)
-	if b := e.latest(); b != nil && !b.drop && bytes.Equal(b.value(), value) {
+	e, sum := s.entryLocked(k), maphash.Bytes(s.seed, value)
+	s.puts++
+	if e.put = s.puts; e.sum == sum && e.cost(k) > 0 && s.failure == nil {
 		return nil
 	}
-	kind := s.kindOf(k)
-	if s.blobBytes[kind]-e.cost(k)+len(name)+len(value) > s.config.BlobBytes[kind] {
+	kind, cost := s.kindOf(k), len(name)+len(value)+blobOverhead
+	if cost > s.config.BlobBytes[kind] {
 		s.dropLocked(k, "dropped")
-		return fmt.Errorf("%w: blob %.40q: there are %d bytes of its kind", ErrFull, name, s.blobBytes[kind])
+		return fmt.Errorf("%w: blob %.40q of %d bytes", ErrFull, name, len(value))
 	}
+	s.makeRoomLocked(k, s.blobBytes[kind]-e.cost(k)+cost-s.config.BlobBytes[kind])
+	e.sum = sum
 	h := patient // an older value is of use after a crash, none is not
 	if e.state == nil {
 		h = atOnce
@@ -356,6 +383,60 @@ func (s *Store) PutBlob(name string, value []byte) error {
 	object := stream.Object{Raw: bytes.Clone(value)}
 	s.queueLocked(k, e, &batch{full: true, changes: map[stream.Key]change{{}: {object: object}}}, h)
 	return nil
+}
+
+// makeRoomLocked removes blobs of the kind of k, but not k, until their bytes are fewer by excess. Of the owner that has most
+// bytes, the blob goes that was put least recently. So nobody who keeps many takes the place of another one's few.
+func (s *Store) makeRoomLocked(k key, excess int) {
+	if excess <= 0 {
+		return
+	}
+	type blob struct {
+		key   key
+		entry *entry
+	}
+	kind, owned, sizes := s.kindOf(k), map[string][]blob{}, map[string]int{}
+	for other, e := range s.entries {
+		if n := e.cost(other); n > 0 && other != k && s.kindOf(other) == kind {
+			of := owner(other.blob)
+			owned[of], sizes[of] = append(owned[of], blob{other, e}), sizes[of]+n
+		}
+	}
+	for excess > 0 && len(sizes) > 0 {
+		most := ""
+		for of, n := range sizes {
+			if n > sizes[most] {
+				most = of
+			}
+		}
+		oldest := 0
+		for i, b := range owned[most] {
+			if b.entry.putBefore(owned[most][oldest].entry) {
+				oldest = i
+			}
+		}
+		b := owned[most][oldest]
+		n := b.entry.cost(b.key)
+		s.dropLocked(b.key, "there was no space for it")
+		excess, owned[most] = excess-n, slices.Delete(owned[most], oldest, oldest+1)
+		if sizes[most] -= n; sizes[most] == 0 {
+			delete(sizes, most)
+		}
+	}
+}
+
+// owner returns whose a blob is: the beginning of its key, including the second slash, or else the first one.
+func owner(name string) string {
+	kind := strings.IndexByte(name, '/') + 1
+	return name[:kind+strings.IndexByte(name[kind:], '/')+1]
+}
+
+// putBefore reports whether a blob was put before another one. Of blobs that were put before Open, the place in the file counts.
+func (e *entry) putBefore(other *entry) bool {
+	if e.put != other.put || e.state == nil || other.state == nil {
+		return e.put < other.put
+	}
+	return e.state.last.at < other.state.last.at
 }
 
 // DropBlob removes a value, if there is one.
@@ -382,14 +463,6 @@ func (s *Store) Blob(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w: %w", k, ErrMiss, err)
 	}
 	return all.Objects[0].Raw, nil
-}
-
-// BlobSize is how many bytes a key and its value have; 0 if it has none.
-func (s *Store) BlobSize(name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := key{blob: name}
-	return s.entries[k].cost(k)
 }
 
 // Blobs returns the keys that begin with prefix, sorted.

@@ -39,15 +39,13 @@ func (a *asked) at(now time.Time) time.Duration {
 }
 
 // Online says whether the cloud can be asked from now on, which at first it can't. Collections grow old only between
-// Online(true) and Online(false), and only then does age remove them. After the first Online(true), Run removes the files of
-// other formats, because their content can be read anew.
+// Online(true) and Online(false), and only then does age remove them.
 func (s *Store) Online(online bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
 	s.asked.at(now)
 	s.asked.online, s.asked.last = online, now
-	signal(s.waiting)
 }
 
 // Need says which collections the node needs, and replaces what an earlier call said. Those are never removed, neither for

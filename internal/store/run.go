@@ -42,9 +42,6 @@ func (s *Store) Run(ctx context.Context) error {
 		return nil
 	}
 	r := &runner{Store: s, logger: klog.FromContext(ctx).WithValues("dir", s.config.Dir), whole: time.Now()}
-	if s.former {
-		r.logger.Info("The cache is of another version of yurthub. It is not read, and stays until the cloud has answered")
-	}
 	for ctx.Err() == nil {
 		r.report()
 		timer := time.NewTimer(time.Until(r.due()))
@@ -92,7 +89,7 @@ func (r *runner) due() time.Time {
 		fallthrough
 	case r.failure != nil:
 		return r.failed.Add(r.pause)
-	case r.queued >= flushBytes || r.former && r.asked.online:
+	case r.queued >= flushBytes:
 		return now
 	}
 	add := func(p *pace) {
@@ -112,12 +109,7 @@ func (r *runner) due() time.Time {
 func (r *runner) step(ctx context.Context) {
 	r.mu.Lock()
 	all := time.Since(r.whole) >= idleEvery || r.queued >= flushBytes
-	clean := r.former && r.asked.online
-	r.former = r.former && !clean
 	r.mu.Unlock()
-	if clean {
-		r.clean()
-	}
 	if r.pause > 0 {
 		_ = r.recover(ctx)
 		r.pause = 0
@@ -130,14 +122,6 @@ func (r *runner) step(ctx context.Context) {
 	if n := r.collect(); n > 0 {
 		r.logger.V(1).Info("Collections removed from the disk: nobody read them, or there is no space", "collections", n)
 		_ = r.Flush(ctx)
-	}
-}
-
-// clean removes files of other formats, once the cloud has answered.
-func (r *runner) clean() {
-	for _, path := range formerFiles(r.config.Dir) {
-		err := os.Remove(path)
-		r.logger.Info("The cloud has answered: removed what another version of yurthub has cached", "file", path, "err", err)
 	}
 }
 

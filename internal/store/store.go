@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +33,7 @@ var ErrIncomplete = errors.New("changes without what they change: Replace first"
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
 // ErrFull says that something does not fit. Either the store has removed a collection in favour of others that were read later,
-// or a blob is beyond the bounds.
+// or a blob alone is beyond the bounds.
 var ErrFull = errors.New("no space left within the store's bounds")
 
 // ErrLocked says that another process has the directory open.
@@ -86,8 +85,8 @@ const usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, tim
 type Config struct {
 	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
 	Dir string
-	// BlobBytes bounds each kind of blobs, in bytes. A kind is the beginning of a key, including the first slash; "" stands for
-	// all other kinds together. nil means 16 MiB for all.
+	// BlobBytes bounds each kind of blobs, in bytes: keys, values and 1 KiB for each. A kind is the beginning of a key, with
+	// the first slash; "" stands for all other kinds. nil means 16 MiB for all.
 	BlobBytes map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil means none.
 	Last func(Collection) bool
@@ -147,6 +146,7 @@ type Health struct {
 type Store struct {
 	config   Config
 	vault    *vault
+	seed     maphash.Seed  // of the sums of blobs
 	fault    faults        // of tests
 	lock     *os.File      // the directory, locked
 	writing  chan struct{} // whose token it is to write: it is taken out by who has it
@@ -156,7 +156,6 @@ type Store struct {
 	mu        sync.Mutex
 	closed    bool
 	log       *log   // nil: the disk cannot be read
-	former    bool   // there are files of another format
 	failure   error  // why the disk cannot be written
 	health    Health // but for Err and Since
 	since     time.Time
@@ -169,7 +168,8 @@ type Store struct {
 	room      chan struct{}       // closed when there is less in the queue
 	blobBytes map[string]int      // kind → of all that will be on disk
 	blobPace  pace
-	live      int64 // bytes that a compaction would leave, about
+	puts      uint64 // how often PutBlob was called
+	live      int64  // bytes that a compaction would leave, about
 
 	compactFrom int64 // compaction has failed: the size of the file from which on it is tried again. For who has the token.
 }
@@ -184,7 +184,7 @@ func newStore(c Config, fault faults) *Store {
 		c.Now = time.Now
 	}
 	s := &Store{
-		config: c, fault: fault, writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
+		config: c, seed: maphash.MakeSeed(), fault: fault, writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
 		entries: map[key]*entry{}, room: make(chan struct{}), blobBytes: map[string]int{},
 	}
 	s.writing <- struct{}{}
@@ -204,8 +204,8 @@ func (s *Store) Keeps() bool { return !s.diskless }
 
 // Open opens a directory and verifies all that is in it. It cuts off an incomplete last batch, which a power cut may leave, and
 // drops what is corrupt; Health says what was found. A disk that can't be written or read is no error: Health says so, and Run
-// tries again. Files of another format stay until the cloud has answered (see Online). Open fails if the directory can't be
-// made or opened, and with ErrLocked if another process has it. The caller must call Close.
+// tries again. Open fails if the directory can't be made or opened, and with ErrLocked if another process has it. The caller must
+// call Close.
 func Open(c Config) (*Store, error) { return open(c, nil) }
 
 func open(c Config, fault faults) (*Store, error) {
@@ -222,10 +222,6 @@ func open(c Config, fault faults) (*Store, error) {
 	}
 	s := newStore(c, fault)
 	s.vault, s.lock = hidden, lock
-	for _, path := range formerFiles(c.Dir) {
-		s.former = true
-		forgetOlder(filepath.Join(c.Dir, fileName), path)
-	}
 	if err := s.reopen(); err != nil {
 		s.setFailureLocked(err) // nobody else knows s yet
 	}
@@ -263,25 +259,6 @@ func openDir(path string) (*os.File, error) {
 func unlockDir(dir *os.File) error {
 	unlocked := unix.Flock(int(dir.Fd()), unix.LOCK_UN)
 	return errors.Join(unlocked, dir.Close())
-}
-
-// formerFiles returns the files of formats that other versions of this program have.
-func formerFiles(dir string) []string {
-	all, _ := filepath.Glob(filepath.Join(dir, "store.*")) // it fails only if the pattern is bad
-	return slices.DeleteFunc(all, func(path string) bool {
-		name := filepath.Base(path)
-		return name == fileName || name == newName
-	})
-}
-
-// forgetOlder removes the log if a file of another format was written later. In that case another version of this program has
-// run since, and the log is out of date.
-func forgetOlder(path, former string) {
-	log, err := os.Stat(path)
-	other, err2 := os.Stat(former)
-	if errors.Join(err, err2) == nil && other.ModTime().After(log.ModTime()) {
-		_ = os.Remove(path) // it fails on a read-only disk, where an old state is better than none
-	}
 }
 
 // reopen opens and verifies the file anew, and takes over what it finds there. An error says why the disk can't be written. The
@@ -328,7 +305,7 @@ func (s *Store) adoptLocked(found *found) {
 		if e.gone {
 			continue // it has yet to be removed
 		}
-		e.state = state
+		e.state, e.sum = state, 0
 		if moment := state.last.moment; e.at != moment {
 			e.at = edge.Moment{History: max(e.at.History, moment.History)}
 		}

@@ -118,10 +118,7 @@ func benchNumber(n int) string { return fmt.Sprintf("sequence-%012d", n) }
 
 // run prints what the load has cost, and checks that the disk has all of it in the end.
 func (l load) run(t *testing.T) {
-	r, err := replica.New(replica.Config{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(replica.Config{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices")})
 	begin := benchContent(t)
 	replace(t, r, begin)
 	id := store.Collection{Resource: r.Resource()}

@@ -31,7 +31,6 @@ type Store interface {
 	Keeps() bool
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
-	BlobSize(key string) int
 	DropBlob(key string)
 	Blobs(prefix string) []string
 	Online(online bool)

@@ -157,8 +157,8 @@
 //     link comes up. (TestAMirrorThatRefusesIsNoReasonToStandStill)
 //   - Stale: entered when a mirror's snapshot is not newer than the sink; ends when up to twice mirrorPause is over, when the
 //     cloud moves the sink, or when the mirror begins anew. (TestAMirrorOfAnEarlierHistoryIsOfNoUse)
-//   - Expired: entered when a source has forgotten the sink's revision, or sends nothing for silentLife; ends when the sink has
-//     moved, or is listed. (TestTheMirrorBeganLater, TestTheCloudForgot)
+//   - Expired: entered when a source has forgotten the sink's revision; ends when the sink has moved, or is listed.
+//     (TestTheMirrorBeganLater, TestTheCloudForgot)
 //   - reading.behind: entered when a mirror's watch opens behind the sink; ends when an event comes, or when behindTime is over,
 //     with the attempt. (TestAFollowerAheadOfTheMirrorDoesNotWaitThere)
 //   - Machine.kept: entered when a list in pages breaks off; ends when the list is complete, when keepPages is over, or when the

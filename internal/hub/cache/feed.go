@@ -76,8 +76,8 @@ func (f *Feed) Status() *live.Value[FeedStatus] { return f.status }
 // pages is under way or waits to be continued. FillsNext means that a list waits until other lists are done.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
-// Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
-func (f *Feed) Run(ctx context.Context) error {
+// Run feeds the sink until ctx ends, and waits for what it started. The sink keeps what it has.
+func (f *Feed) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", f.config.Resource.GroupResource().String()))
 	f.history = f.config.History()
 	defer f.history.Leave()
@@ -101,7 +101,6 @@ func (f *Feed) Run(ctx context.Context) error {
 		}
 	}
 	f.end(running, what)
-	return nil
 }
 
 // begin records what the sink has.

@@ -383,12 +383,7 @@ func TestTheCloudsHistoryWasSetBack(t *testing.T) {
 			clear(w.cloud.objects)
 		})
 		w.cloud.put("z")
-		w.cloud.end(errEOF)
-		// Silence: the cloud waits until its history has reached ours.
-		w.pass(5 * time.Minute)
-		w.cloud.end(errEOF)
-		w.pass(5 * time.Minute)
-		w.cloud.end(errEOF)
+		w.cloud.end(stream.ErrExpired)
 		w.pass(20 * time.Second)
 		if w.sink.History() != 0 || w.sink.Position() != 103 {
 			t.Error("set back by one list")
@@ -403,26 +398,49 @@ func TestTheCloudsHistoryWasSetBack(t *testing.T) {
 	})
 }
 
-// A link that flaps must not hide that the watch tells nothing.
-func TestSilenceIsCountedAcrossFlaps(t *testing.T) {
+var errSilent = errors.New("no event and no bookmark for 5m0s") // as stream/remote ends a watch
+
+// A cloud that was set back waits in silence until its history has reached ours.
+func TestACloudThatWasSetBackSaysNothing(t *testing.T) {
 	inFeedWorld(t, func(w *feedWorld) {
+		w.follows()
 		w.beginAlone()
 		w.has(w.cloud)
-		w.cloud.do(func() { w.cloud.revision, w.cloud.oldest, w.cloud.history, w.cloud.ticks = 50, 50, nil, false })
-		w.cloud.end(errEOF)
-		for range 2 {
-			w.pass(5 * time.Minute)
-			w.cloud.end(errEOF)
-			w.pass(2 * time.Minute)
-			w.links(link.Down, link.Down)
-			w.links(link.Up, link.Down)
-		}
+		w.cloud.do(func() {
+			w.cloud.revision, w.cloud.oldest, w.cloud.history, w.cloud.ticks = 50, 50, nil, false
+			clear(w.cloud.objects)
+		})
+		w.cloud.put("z")
+		w.pass(5 * time.Minute)
+		w.cloud.end(errSilent)
 		w.pass(time.Minute)
 		w.has(w.cloud)
 		if w.sink.History() != 1 {
 			t.Errorf("history %s", w.sink.History())
 		}
 	})
+}
+
+// A server without bookmarks of which nothing changes says nothing either. Its history is proven, and nothing is listed.
+func TestAServerThatSaysNothingIsNotListed(t *testing.T) {
+	for _, end := range []error{errSilent, errEOF} {
+		inFeedWorld(t, func(w *feedWorld) {
+			w.follows()
+			w.beginAlone()
+			w.has(w.cloud)
+			w.cloud.do(func() { w.cloud.ticks = false })
+			for range 6 {
+				w.pass(5 * time.Minute)
+				w.cloud.end(end)
+			}
+			w.pass(time.Minute)
+			if lists, _, _ := w.cloud.counts(); lists != 1 {
+				t.Errorf("%v: %d lists, want one", end, lists)
+			}
+			w.cloud.put("y")
+			w.has(w.cloud)
+		})
+	}
 }
 
 // Changes that the sink always refuses would be resumed for ever.

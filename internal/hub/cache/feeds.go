@@ -56,10 +56,10 @@ type Pool struct {
 }
 
 // Feeds returns a function that makes feeds reading from these sources.
-func Feeds(s *Sources) func(Order) (Feeder, error) {
+func Feeds(s *Sources) func(Order) Feeder {
 	counted, unseen := NewFeedMetrics(s.Metrics), NewFeedMetrics(nil)
 	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
-	return func(o Order) (Feeder, error) {
+	return func(o Order) Feeder {
 		config := FeedConfig{
 			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
 			Ends: s.Ends,
@@ -77,10 +77,7 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 		default:
 			as = s.As(o.Client)
 		}
-		cloud, err := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime(), s.Ends.Chance)
-		if err != nil {
-			return nil, err
-		}
+		cloud := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime(), s.Ends.Chance)
 		switch config.Cloud = cloud; {
 		case budget(o.Client) != 0:
 			config.Cloud = &bounded{cloud, o.TooLarge}
@@ -89,15 +86,13 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 		}
 		if o.Shared && s.Pool != nil {
 			mirror := mirrorPath(o.Resource)
-			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirror, 0, s.Ends.Chance); err != nil {
-				return nil, err
-			}
+			config.Coordinator = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirror, 0, s.Ends.Chance)
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
 			config.Filling = s.Pool.Filling(o.Resource.GroupResource())
 			config.Covered, config.CoveredHistory = s.Pool.Covered(o.Resource.GroupResource()), s.Pool.History
 		}
 		config.History = func() History { return s.History.Of(o.Client, o.Resource.GroupResource()) }
-		return NewFeed(config), nil
+		return NewFeed(config)
 	}
 }
 
@@ -123,7 +118,7 @@ func (o *Order) watchTime() time.Duration {
 
 func (o *Order) readFrom(
 	name string, as http.RoundTripper, base *url.URL, at string, watchTime time.Duration, chance ends.Chance,
-) (*remote.Source, error) {
+) *remote.Source {
 	return remote.New(remote.Config{
 		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(Hub, as)},
 		Base:   base, Path: at, FieldSelector: o.Fields, LabelSelector: o.Labels, Name: name,

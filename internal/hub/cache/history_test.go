@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
@@ -38,9 +39,41 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
-	for then, want := range map[Past]Verdict{There: Same, Other: Changed, Forgotten: Unknown, Ahead: Changed} {
-		if got := Conclude(then); got != want {
-			t.Errorf("%d: %s, want %s", then, got, want)
+}
+
+// prover tells of a witness that has changed, now and as of a revision.
+type prover struct {
+	object edge.Revision
+	err    error
+}
+
+func (p prover) Look(_ context.Context, _ stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
+	if at == 0 {
+		return 130, 125, nil
+	}
+	return 130, p.object, p.err
+}
+
+// What a witness that has changed since was at the revision at which it was seen.
+func TestQueryWitness(t *testing.T) {
+	ahead := apierrors.NewTimeoutError("Too large resource version", 1)
+	ahead.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		then prover
+		want Verdict
+		err  error
+	}{
+		"as it was seen":     {prover{object: 100}, Same, nil},
+		"not there":          {prover{}, Changed, nil},
+		"another":            {prover{object: 90}, Changed, nil},
+		"forgotten":          {prover{err: fmt.Errorf("%w: compacted", stream.ErrExpired)}, Unknown, nil},
+		"ahead of the cloud": {prover{err: ahead}, Changed, nil},
+		"no answer":          {prover{err: broken}, Ask, broken},
+	} {
+		got, _, err := queryWitness(t.Context(), Witness{From: test.then, Revision: 100}, 120)
+		if got != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%s: %s, %v; want %s, %v", name, got, err, test.want, test.err)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import "yurtcoordinator/internal/edge"
 type Verdict uint8
 
 const (
-	// Ask means that the witness has changed. The witness's state as of the revision at which the hub saw it will decide.
+	// Ask means that the witness has changed. Its state as of the revision at which the hub saw it will decide.
 	Ask Verdict = iota
 	// Same means that the hub's content belongs to the cloud's own past.
 	Same
@@ -43,31 +43,5 @@ func Compare(seen, held edge.Revision, now Answer) Verdict {
 		return Unknown // it came later; others may have been there
 	default:
 		return Ask
-	}
-}
-
-// Past is the witness's state as of the revision at which the hub saw it.
-type Past uint8
-
-const (
-	// There means that the witness was as the hub saw it.
-	There Past = iota
-	// Other means that the witness did not exist, or was not as the hub saw it.
-	Other
-	// Forgotten means that the cloud no longer remembers that revision.
-	Forgotten
-	// Ahead means that the cloud has not reached that revision.
-	Ahead
-)
-
-// Conclude judges by the witness's past state.
-func Conclude(then Past) Verdict {
-	switch then {
-	case There:
-		return Same
-	case Forgotten:
-		return Unknown
-	default:
-		return Changed
 	}
 }

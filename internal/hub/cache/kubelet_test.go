@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s.io/klog/v2"
-
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -109,9 +107,8 @@ func TestKubeletSeesASelectionOfItsOwnThroughAView(t *testing.T) {
 	})
 }
 
-// A view reads protobuf. What comes in JSON all the same is shown as the cloud has it, and the log says so once of each resource.
+// A view reads protobuf. What comes in JSON all the same is shown as the cloud has it.
 func TestWhatComesInJSONIsShownAsItIs(t *testing.T) {
-	log := logged(t)
 	bubble(t, func(t *testing.T, w *setWorld) {
 		w.kubelet = func(Selection) replica.View { return said{live.NewValue("old")} }
 		w.restart()
@@ -122,10 +119,6 @@ func TestWhatComesInJSONIsShownAsItIs(t *testing.T) {
 		}
 		w.nothing()
 	})
-	klog.Flush()
-	if n := strings.Count(log.String(), "A resource comes in JSON"); n != 1 {
-		t.Errorf("said %d times: %s", n, log)
-	}
 }
 
 // The cloud knows no view. What it would answer to one list, the watch that follows would never put right.

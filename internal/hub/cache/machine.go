@@ -434,7 +434,6 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	moved := e.Position != m.held
 	m.held = e.Position
 	p := m.past(ran.From)
-	p.hear(ran.Attempt, o, e.Position)
 	if ran.List && ran.From == Cloud {
 		m.keep(e, ran.Attempt, o)
 	}

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -18,8 +17,8 @@ import (
 
 // Feeder keeps a replica up to date; Feed is one.
 type Feeder interface {
-	// Run feeds the replica until ctx ends, and then returns nil. It returns early only because of a defect in the program.
-	Run(ctx context.Context) error
+	// Run feeds the replica until ctx ends.
+	Run(ctx context.Context)
 	Status() *live.Value[FeedStatus]
 	// Refresh requests one list where a resume would do, unless the replica's content is Fresh. It does not block.
 	Refresh()
@@ -94,7 +93,7 @@ func (m *Member) isWanted() bool {
 }
 
 // run waits until the content is wanted, then restores it from the disk and follows from there until ctx ends.
-func (m *Member) run(ctx context.Context) error {
+func (m *Member) run(ctx context.Context) {
 	restored := sync.OnceFunc(func() { close(m.restored) })
 	defer restored() // nobody must wait for what will not come
 	if m.after != nil {
@@ -103,7 +102,7 @@ func (m *Member) run(ctx context.Context) error {
 	select {
 	case <-m.wanted:
 	case <-ctx.Done():
-		return nil
+		return
 	}
 	logger := klog.FromContext(ctx)
 	if err := m.saver.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
@@ -113,15 +112,10 @@ func (m *Member) run(ctx context.Context) error {
 	if !m.fixed() {
 		logger.V(1).Info("Following for this node's programs", "what", m.Selection, "revision", m.Replica.Position().String())
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	var saving sync.WaitGroup
 	defer saving.Wait()
-	defer cancel()
 	saving.Go(func() { m.saver.Run(ctx) })
-	if err := m.feed.Run(ctx); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("follow %s: %w", m.Selection, err)
-	}
-	return nil
+	m.feed.Run(ctx)
 }
 
 // behind reports whether a request asks for a revision that the replica has not reached.

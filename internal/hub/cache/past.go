@@ -42,11 +42,9 @@ const (
 	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// silentLife is the time after which a stream from the cloud that has sent nothing, not even a bookmark, counts as silent.
-	// API servers send one bookmark a minute. After silentTries silent streams in a row the feed assumes that the cloud has not
-	// reached the sink's revision: its history was set back.
-	silentLife  = 4 * time.Minute
-	silentTries = 2
+	// orderlyLife is how long a stream from the cloud lasts at least that a running API server ends: a feed asks for 5 minutes or
+	// more.
+	orderlyLife = 4 * time.Minute
 )
 
 // past is how one source behaved lately.
@@ -59,14 +57,10 @@ type past struct {
 	until     time.Time     // when that ends
 	forgot    edge.Revision // a revision from which the source can't resume: it forgot the changes since
 	recheck   time.Time     // after a mirror forgot: when to check whether the sink has moved on
-	silent    int           // streams in a row from the cloud that sent nothing
 }
 
-// recovered clears failures when the link comes up. It keeps the count of silent streams, because a link that flaps would
-// otherwise hide them.
-func (p *past) recovered() {
-	*p = past{forgot: p.forgot, silent: p.silent}
-}
+// recovered clears failures when the link comes up.
+func (p *past) recovered() { *p = past{forgot: p.forgot} }
 
 // answered returns the HTTP status of an API server's answer; 0 means that err is no such answer. An answer that is no
 // Kubernetes Status comes from something on the way, such as a load balancer or a proxy. The exceptions are 404 and 429, which
@@ -129,7 +123,7 @@ func unanswered(err error) bool {
 // shaken reports whether a stream's end hints at a new server. A running API server ends each stream in an orderly way, when the
 // requested time is over.
 func (o Ended) shaken() bool {
-	return o.Opened && (!errors.Is(o.Err, io.EOF) || o.Lived < silentLife)
+	return o.Opened && (!errors.Is(o.Err, io.EOF) || o.Lived < orderlyLife)
 }
 
 // calledOff reports whether the attempt ended because it was cancelled.
@@ -147,7 +141,7 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	switch {
 	case a.List && o.Err == nil:
 		// Failures still count: a source that forgets at once what it has just listed is asked ever less often.
-		*p = past{failures: p.failures, silent: p.silent}
+		*p = past{failures: p.failures}
 		return
 	case errors.Is(o.Err, io.EOF) && worked:
 		p.notBefore = time.Time{}
@@ -192,19 +186,6 @@ func (p *past) deny(e Event) {
 	}
 	p.notBefore, p.prompt = e.after(pause, pause/2), e.after(promptPause, promptPause/4)
 	p.is, p.until = Refusing, p.notBefore
-}
-
-// hear counts consecutive silent streams from the cloud.
-func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
-	switch {
-	case a.From == Coordinator || a.List:
-	case o.Told:
-		p.silent = 0
-	case o.Lived >= silentLife:
-		if p.silent++; p.silent >= silentTries {
-			p.silent, p.forgot = 0, position
-		}
-	}
 }
 
 // observe checks whether the sink has moved on since the mirror could not resume from its position. If the sink has not moved,

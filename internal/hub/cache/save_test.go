@@ -46,11 +46,7 @@ func newReplica(t *testing.T) *replica.Replica {
 
 func sized(t *testing.T, history int) *replica.Replica {
 	t.Helper()
-	r, err := replica.New(replica.Config{Resource: savedPods, HistoryEvents: history})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return replica.New(replica.Config{Resource: savedPods, HistoryEvents: history})
 }
 
 func replace(t *testing.T, r *replica.Replica, s stream.Snapshot) {

@@ -64,7 +64,7 @@ type Config struct {
 	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator.
 	Cloud, Coordinator *live.Value[link.State]
 	// NewFeed makes a feed for a replica.
-	NewFeed func(Order) (Feeder, error)
+	NewFeed func(Order) Feeder
 	// Always lists selections that the hub follows in addition to those that Change sets. They are not shared unless Change
 	// names them.
 	Always []Selection
@@ -105,9 +105,6 @@ type Set struct {
 	tooLarge map[store.Collection]time.Time
 	needs    needs
 	fixed    chan struct{} // closed when the set of the hub's own selections changes
-	failed   chan error
-
-	unviewed sync.Map // resources whose objects were shown without their view
 }
 
 // New returns a Set that follows nothing yet. It does no I/O.
@@ -124,7 +121,7 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 	s := &Set{
 		cfg: c, kept: maxKept, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
 		tooLarge: map[store.Collection]time.Time{}, needs: needs{node: c.Node},
-		fixed: make(chan struct{}), failed: make(chan error, 1),
+		fixed: make(chan struct{}),
 	}
 	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
 	return s
@@ -134,7 +131,7 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 // there.
 func (s *Set) Begun() <-chan struct{} { return s.begun }
 
-// Run follows the selections until ctx ends, waits for all members, and returns nil. It returns an error if a feed fails.
+// Run follows the selections until ctx ends, waits for all members, and returns nil.
 func (s *Set) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -159,19 +156,9 @@ func (s *Set) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-s.failed:
-			return err
 		case <-tidy.C:
 			s.tidy(s.cfg.Ends.Running())
 		}
-	}
-}
-
-// fail ends Run.
-func (s *Set) fail(err error) {
-	select {
-	case s.failed <- err:
-	default: // one error is enough
 	}
 }
 
@@ -207,11 +194,7 @@ func (s *Set) bringAboutLocked() {
 		if old != nil && !old.ending {
 			continue
 		}
-		m, err := s.beginLocked(order)
-		if err != nil {
-			s.fail(err)
-			return
-		}
+		m := s.beginLocked(order)
 		if order.Shared && s.cfg.Eager || old != nil && old.isWanted() { // whoever needed the old one needs the new one
 			m.want()
 		}
@@ -225,7 +208,7 @@ func (s *Set) tellFixedLocked() {
 }
 
 // beginLocked starts to follow a selection. It does no I/O.
-func (s *Set) beginLocked(order Order) (*Member, error) {
+func (s *Set) beginLocked(order Order) *Member {
 	m := &Member{Order: order, wanted: make(chan struct{}), restored: make(chan struct{}), ended: make(chan struct{})}
 	m.want = sync.OnceFunc(func() { close(m.wanted) })
 	config := replica.Config{Resource: order.Resource}
@@ -233,34 +216,26 @@ func (s *Set) beginLocked(order Order) (*Member, error) {
 		config.HistoryBytes, config.HistoryEvents, config.Changed = historyBytes, historyEvents, s.cfg.Changed
 		m.want()
 	}
-	var err error
-	if m.Replica, err = replica.New(config); err != nil {
-		return nil, err
-	}
+	m.Replica = replica.New(config)
 	m.saver = NewSaver(s.cfg.Disk, m.id(), m.Replica, s.cfg.Ends.Chance)
-	if err := s.handleLocked(m); err != nil {
-		return nil, err
-	}
+	s.handleLocked(m)
 	m.TooLarge = func() { s.giveUp(m) }
-	if m.feed, err = s.cfg.NewFeed(m.Order); err != nil {
-		return nil, err
-	}
+	m.feed = s.cfg.NewFeed(m.Order)
 	if old := s.members[m.id()]; old != nil {
 		m.after = old.ended
 	}
 	m.life, m.end = context.WithCancel(s.life)
 	s.members[m.id()] = m
 	s.owned.Go(func() { s.run(m.life, m) })
-	return m, nil
+	return m
 }
 
 // handleLocked makes the handlers that serve a member.
-func (s *Set) handleLocked(m *Member) error {
+func (s *Set) handleLocked(m *Member) {
 	config := replica.HandlerConfig{
 		Replica: m.Replica,
 		// What clients have seen must survive a restart. Sync ends with ctx, so a full disk delays nobody beyond that.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
-		Unviewed:      func() { s.tellUnviewed(m) },
 		Chance:        s.cfg.Ends.Chance,
 	}
 	var kubelet replica.View
@@ -273,31 +248,17 @@ func (s *Set) handleLocked(m *Member) error {
 	case m.Client == "":
 		config.View = s.cfg.KubeletView(m.Selection)
 	}
-	var err error
-	if m.handler, err = replica.NewHandler(config); err != nil {
-		return err
-	}
+	m.handler = replica.NewHandler(config)
 	m.kubelet = m.handler
 	if kubelet != nil {
 		config.View = kubelet
-		m.kubelet, err = replica.NewHandler(config)
-	}
-	return err
-}
-
-// tellUnviewed logs, once for each resource, that clients see it without its view, and why.
-func (s *Set) tellUnviewed(m *Member) {
-	if _, told := s.unviewed.LoadOrStore(m.Resource, true); !told {
-		klog.FromContext(m.life).Info("A resource comes in JSON, which views do not read; it is shown as the cloud has it",
-			"resource", m.Resource)
+		m.kubelet = replica.NewHandler(config)
 	}
 }
 
 // run follows a selection to its end.
 func (s *Set) run(ctx context.Context, m *Member) {
-	if err := m.run(ctx); err != nil {
-		s.fail(err)
-	}
+	m.run(ctx)
 	m.end()
 	m.Replica.Close()
 	s.mu.Lock()
@@ -380,10 +341,7 @@ func (s *Set) use(client string, selection Selection) (*Member, error) {
 		if err := s.roomLocked(client, selection); err != nil {
 			return nil, err
 		}
-		var err error
-		if m, err = s.beginLocked(Order{Selection: selection, Client: client}); err != nil {
-			return nil, err
-		}
+		m = s.beginLocked(Order{Selection: selection, Client: client})
 		s.cfg.Changed()
 	}
 	m.users++

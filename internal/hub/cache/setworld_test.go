@@ -119,13 +119,13 @@ type feeding struct {
 	t      *testing.T
 }
 
-func (f feeding) Run(ctx context.Context) error {
+func (f feeding) Run(ctx context.Context) {
 	f.source.set(func() {
 		if f.source.running++; f.source.running > 1 {
 			f.t.Error("two feeds of one selection run at the same time")
 		}
 	})
-	err := f.Feed.Run(ctx)
+	f.Feed.Run(ctx)
 	f.source.mu.Lock()
 	hold := f.source.hold
 	f.source.mu.Unlock()
@@ -133,7 +133,6 @@ func (f feeding) Run(ctx context.Context) error {
 		<-hold
 	}
 	f.source.set(func() { f.source.running-- })
-	return err
 }
 
 // faulty is a disk that can be broken.
@@ -240,7 +239,7 @@ func (w *setWorld) openOn(disk *faulty) {
 	config := Config{
 		Disk: w.disk, Cloud: w.link, Coordinator: live.NewValue(link.Down), Changed: func() {}, KubeletView: w.kubelet,
 	}
-	config.NewFeed = func(o Order) (Feeder, error) {
+	config.NewFeed = func(o Order) Feeder {
 		s := w.source(of(o.Client, o.Selection))
 		config := FeedConfig{
 			Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link, Lists: make(chan struct{}, 1),
@@ -249,7 +248,7 @@ func (w *setWorld) openOn(disk *faulty) {
 		if w.histories {
 			config.History = func() History { return w.history.Of(o.Client, o.Resource.GroupResource()) }
 		}
-		return feeding{NewFeed(config), s, w.t}, nil
+		return feeding{NewFeed(config), s, w.t}
 	}
 	w.Set = New(config, nil)
 }
@@ -269,7 +268,7 @@ func (w *setWorld) run() {
 	go func() { written <- w.disk.Run(writing) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, errBroken) {
+		if err := <-ended; err != nil {
 			w.t.Errorf("Run: %v", err)
 		}
 		if err := <-known; err != nil {
@@ -301,10 +300,7 @@ func (w *setWorld) source(what Selection) *source {
 	defer w.mu.Unlock()
 	s := w.sources[what]
 	if s == nil {
-		r, err := replica.New(replica.Config{Resource: what.Resource})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		r := replica.New(replica.Config{Resource: what.Resource})
 		s = &source{Replica: r}
 		w.sources[what] = s
 	}
@@ -400,11 +396,7 @@ func (w *setWorld) serve(ctx context.Context, out http.ResponseWriter, method, t
 // answers are what is remembered for a client.
 func (w *setWorld) answers(client string) *recall.Answers {
 	w.t.Helper()
-	a, err := recall.New(recall.Config{Client: client, Disk: w.disk, Tenure: &recall.Tenure{}}) // nobody is reviewed
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return a
+	return recall.New(recall.Config{Client: client, Disk: w.disk, Tenure: &recall.Tenure{}}) // nobody is reviewed
 }
 
 const (

@@ -42,7 +42,7 @@ const (
 	// SubjectAccessReviews, run at a time.
 	askFor    = 5 * time.Second
 	maxAsking = 8
-	// maxKnown bounds how many identities, and how many permissions, are remembered.
+	// maxKnown bounds how many identities, and how many permissions, are in memory. The disk has a bound of its own.
 	maxKnown = 1000
 )
 
@@ -53,7 +53,7 @@ var (
 	ErrUnknown = errors.New("the cloud cannot be asked, and has not said it before")
 )
 
-// CallersDisk keeps answers; store.Store is one.
+// CallersDisk keeps answers; store.Store is one. It bounds them, and writes no value that it has.
 type CallersDisk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
@@ -99,7 +99,7 @@ func Prompt(key string) bool {
 	return strings.HasPrefix(key, callerPrefix) || strings.HasPrefix(key, accessPrefix)
 }
 
-// NewCallers returns Callers with the answers on the disk.
+// NewCallers returns Callers.
 func NewCallers(c CallersConfig) *Callers {
 	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock, mostInVain, budgetTime)}
 }

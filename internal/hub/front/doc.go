@@ -76,8 +76,8 @@
 //     (TestTheCloudSaysWhat)
 //   - refusedFor: entered when the cloud refuses a token or an action; ends when refusedFor is over. (TestTheCloudSaysWho)
 //   - unknownFor: entered when the cloud gives no answer to a question; ends when unknownFor is over. (TestTheCloudSaysWho)
-//   - memory.order: entered when an answer is written to the disk; ends when the Tenure says recall.Over, when the cloud says no,
-//     or when maxKnown others are newer. (TestHowLongAnIdentityHoldsInACut, TestTheDiskIsBoundedAndSpared)
+//   - memory.remember: entered when an answer is written to the disk; ends when the Tenure says recall.Over, when the cloud says
+//     no, or when the disk needs the room for others. (TestHowLongAnIdentityHoldsInACut, TestTheDiskIsSpared)
 //   - account.spent: entered when an address shows a token that the cloud does not know; ends when budgetTime is over; until then
 //     mostInVain may follow. (TestTokensThatAreMadeUp)
 //   - bearer.tokens: entered when a caller shows a token; ends when the cloud refuses it, or when maxTokens others are newer; the

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/recall"
@@ -40,28 +39,15 @@ type memory struct {
 	cloud  *live.Value[link.State]
 	tenure Tenure
 	fresh  *cache.LRUExpireCache // of []byte, or of error for a question without an answer
-	// order has the keys on the disk. When it is full, it drops the least recently used key, which is then deleted from the
-	// disk as well.
-	order  *lru.Cache
 	asking singleflight.Group
 	slots  chan struct{}
 }
 
 func newMemory(c CallersConfig, prefix string) *memory {
-	disk := c.Disk
-	m := &memory{
-		disk: disk, prefix: prefix, cloud: c.Cloud, tenure: c.Tenure, fresh: cache.NewLRUExpireCache(maxKnown),
+	return &memory{
+		disk: c.Disk, prefix: prefix, cloud: c.Cloud, tenure: c.Tenure, fresh: cache.NewLRUExpireCache(maxKnown),
 		slots: make(chan struct{}, maxAsking),
 	}
-	m.order = lru.NewWithEvictionFunc(maxKnown, func(key lru.Key, _ any) {
-		if k, ok := key.(string); ok {
-			disk.DropBlob(k)
-		}
-	})
-	for _, key := range disk.Blobs(prefix) {
-		m.order.Add(key, nil)
-	}
-	return m
 }
 
 // recall returns the answer to a question: a fresh one, else the cloud's, else the cloud's last one from the disk. If there is
@@ -114,7 +100,6 @@ func (m *memory) find(
 		m.fresh.Add(question, err, unknownFor)
 		return nil, err
 	}
-	m.order.Get(key) // mark it as used
 	m.fresh.Add(question, []byte(known.Value), unknownFor)
 	return known.Value, nil
 }
@@ -178,18 +163,12 @@ func (m *memory) remember(key string, said answer) {
 	}
 	if old, holds := m.known(key); holds != recall.Over && bytes.Equal(old.Value, said.value) &&
 		!m.tenure.Renews(stamp, *old.Said) {
-		m.order.Add(key, nil)
-		return
+		stamp = *old.Said // so the disk need not be written
 	}
 	value, err := json.Marshal(record{Said: &stamp, Value: said.value})
 	if err != nil || m.disk.PutBlob(key, value) != nil {
 		m.drop(key)
-		return
 	}
-	m.order.Add(key, nil)
 }
 
-func (m *memory) drop(key string) {
-	m.order.Remove(key)
-	m.disk.DropBlob(key)
-}
+func (m *memory) drop(key string) { m.disk.DropBlob(key) }

@@ -17,13 +17,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/store"
 )
 
 const (
-	// nodeBytes bounds the remembered answers for all of the node's programs, guestBytes those for one caller with credentials
-	// of its own. The disk has its own bound for the answers to all callers.
-	nodeBytes, guestBytes = 8 << 20, 2 << 20
 	// answerBytes bounds one answer. documentBytes bounds a document of the API server (discovery, OpenAPI), compressed if it
 	// came compressed: that is some thousand kinds.
 	answerBytes, documentBytes = 128 << 10, 700 << 10
@@ -31,20 +27,15 @@ const (
 	requestBytes = 64 << 10
 	// pathBytes bounds a path: the disk has keys of at most 1 KiB.
 	pathBytes = 512
-	// evictMost bounds how many answers are dropped to make room for a new one if the disk is full. The largest answer takes
-	// the room of about that many small ones.
-	evictMost = 200
 	// answerPrefix begins the disk's keys of answers to the node's programs. guestPrefix, followed by a digest of the caller's
 	// name, begins the keys of answers to a caller.
 	answerPrefix, guestPrefix = "answer/", "guest/"
 )
 
-// Disk is where the answers are remembered; store.Store is one.
+// Disk is where the answers are remembered; store.Store is one. It bounds them, and removes the least recent ones.
 type Disk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
-	// BlobSize is the size of a key and its value; 0 if the disk does not have the key.
-	BlobSize(key string) int
 	DropBlob(key string)
 	Blobs(prefix string) []string
 }
@@ -55,9 +46,11 @@ type Config struct {
 	Client string
 	// Disk is required.
 	Disk Disk
+	// Node is this node.
+	Node edge.NodeName
 	// Gone reports whether the node certainly no longer has a Pod of that name. If uid is not empty, it also reports true if
-	// the Pod of that name has another UID. The tokens of a Pod that is gone are forgotten, and other answers about it are
-	// evicted first. nil means that no Pod counts as gone.
+	// the Pod of that name has another UID. Tidy forgets the tokens of a Pod that is gone, and reads of a Pod that was this
+	// node's. nil means that no Pod counts as gone.
 	Gone func(namespace, name, uid string) bool
 	// Tenure says how long the answers to reviews hold. Required.
 	Tenure TenureJudge
@@ -66,13 +59,11 @@ type Config struct {
 	Given func(token string)
 }
 
-// Answers are the cloud's last answers to one client. Safe for concurrent use.
+// Answers are the cloud's last answers to one client, all of which are on the disk. Safe for concurrent use.
 type Answers struct {
 	cfg    Config
 	disk   Disk
 	prefix string
-	// order has each answer on the disk. Answers about Pods that are gone are evicted first, then the least recently used.
-	order *order
 }
 
 // answer is what the cloud said.
@@ -86,26 +77,15 @@ type answer struct {
 	Said *Stamp `json:"said,omitempty"`
 }
 
-// New returns Answers with the answers that the disk has.
-func New(c Config) (*Answers, error) {
-	if c.Disk == nil || c.Tenure == nil {
-		return nil, errors.New("recall: a Disk and a Tenure are required")
-	}
+// New returns Answers.
+func New(c Config) *Answers {
 	if c.Gone == nil {
 		c.Gone = func(string, string, string) bool { return false }
 	}
-	return open(c), nil
-}
-
-// open makes the Answers for a complete Config.
-func open(c Config) *Answers {
-	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix, order: newOrder(nodeBytes)}
+	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix}
 	if c.Client != "" {
 		sum := sha256.Sum256([]byte(c.Client))
-		a.prefix, a.order.most = guestPrefix+hex.EncodeToString(sum[:16])+"/", guestBytes
-	}
-	for _, key := range a.disk.Blobs(a.prefix) {
-		a.keep(key, unread)
+		a.prefix = guestPrefix + hex.EncodeToString(sum[:16]) + "/"
 	}
 	return a
 }
@@ -272,71 +252,18 @@ func (a *Answers) heard(asked question, said answer) {
 	}
 }
 
-// remember writes an answer to the disk, unless the disk has the same already. The client may still wait for the end of the
-// answer, so remember reads the disk at most once for each key.
+// remember writes an answer to the disk.
 func (a *Answers) remember(key string, said answer) {
 	value, err := json.Marshal(said)
 	if err != nil {
 		return // strings and bytes always are JSON
 	}
-	digest := sha256.Sum256(value)
-	known, ours := a.order.use(key)
-	if known == digest && a.disk.BlobSize(key) > 0 { // another client's request may have dropped it
-		return
-	}
-	if ours && known == unread {
-		if old, err := a.disk.Blob(key); err == nil && bytes.Equal(old, value) {
-			a.keep(key, digest)
-			return
-		}
-	}
-	// The blob comes first: what is in the order but not on the disk does no harm, but nobody would remove the other.
-	err = a.disk.PutBlob(key, value)
-	if errors.Is(err, store.ErrFull) && a.prefix == answerPrefix {
-		// Without the answers that kubelet got, no Pod starts, so answers for other callers are evicted for them.
-		for _, guest := range a.disk.Blobs(guestPrefix) {
-			a.disk.DropBlob(guest)
-		}
-		err = a.disk.PutBlob(key, value)
-	}
-	for n := 0; n < evictMost && errors.Is(err, store.ErrFull) && a.evict(); n++ {
-		err = a.disk.PutBlob(key, value)
-	}
-	if err != nil {
+	if a.disk.PutBlob(key, value) != nil {
 		a.forget(key) // an old answer would be a wrong one
-		return
-	}
-	a.keep(key, digest)
-}
-
-// keep adds an answer that is on the disk to the order, and evicts others if they are too many.
-func (a *Answers) keep(key string, digest digest) {
-	a.order.add(key, a.disk.BlobSize(key), digest)
-	for a.order.full() && a.evict() {
 	}
 }
 
-// evict drops the answers about Pods that are gone or, if there are none, the least recently used answer. It returns false if
-// there is nothing to drop.
-func (a *Answers) evict() bool {
-	old := a.order.matching(func(key string) bool {
-		pod, ok := podOf(key)
-		return ok && a.cfg.Gone(pod.namespace, pod.name, "")
-	})
-	if len(old) == 0 {
-		old = a.order.oldest()
-	}
-	for _, key := range old {
-		a.forget(key)
-	}
-	return len(old) > 0
-}
-
-// forget removes an answer, whether or not it is in the order.
-func (a *Answers) forget(key string) {
-	a.order.drop(key)
-	a.disk.DropBlob(key)
-}
+func (a *Answers) forget(key string) { a.disk.DropBlob(key) }
 
 // forgetAt removes the answers to all GETs of a path, except one.
 func (a *Answers) forgetAt(path, but string) {
@@ -350,11 +277,7 @@ func (a *Answers) forgetAt(path, but string) {
 // remembered writes the cloud's last answer. Into an answer to a TokenReview it puts the token of this request.
 func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
 	said, err := a.read(asked.key)
-	if err != nil {
-		a.order.lost(asked.key)
-		return false
-	}
-	if !a.lasts(asked.key, said) {
+	if err != nil || !a.lasts(asked.key, said) {
 		return false
 	}
 	if asked.token != "" {
@@ -363,7 +286,6 @@ func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
 			return false
 		}
 	}
-	a.order.use(asked.key)
 	h := w.Header()
 	h.Set("Warning", edge.FromMemory)
 	h.Set("Cache-Control", "no-cache, private")

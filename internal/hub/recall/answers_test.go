@@ -199,22 +199,6 @@ func TestATokenThatIsRefusedIsForgottenAlone(t *testing.T) {
 	})
 }
 
-func TestWhatTheDiskHasButTheOrderHasNotIsForgottenToo(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.says(http.StatusOK, asJSON, "{}")
-		w.get(secret)
-		w.Answers = w.of("", noBlobs{w.disk}) // as if the disk could not be read when the hub began
-		w.says(http.StatusNotFound, asJSON, "{}")
-		w.get(secret)
-		w.unknown(http.MethodGet, secret, "")
-	})
-}
-
-// noBlobs does not know what it has.
-type noBlobs struct{ Disk }
-
-func (noBlobs) Blobs(string) []string { return nil }
-
 func TestWhatIsNotRemembered(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
 		"cut off": func(w http.ResponseWriter, _ *http.Request) {
@@ -422,48 +406,8 @@ func TestAHugeRequestIsNeitherKeptNorRead(t *testing.T) {
 	})
 }
 
-func TestTheLeastRecentlyUsedGoesFromTheDisk(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes/2))
-		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%03d", i) }
-		w.get(at(0))
-		most := nodeBytes / w.order.bytes
-		for i := 1; i < most; i++ {
-			w.get(at(i))
-		}
-		w.get(at(0))                         // the cloud's again
-		w.offline(http.MethodGet, at(1), "") // from memory
-		for i := range 10 {
-			w.get(at(most + i))
-		}
-		if n := len(w.disk.Blobs(answerPrefix)); n != most {
-			t.Errorf("%d on the disk, want %d", n, most)
-		}
-		for _, i := range []int{0, 1, 12, most + 9} {
-			if out := w.offline(http.MethodGet, at(i), ""); out.Code != http.StatusOK {
-				t.Errorf("%d is gone", i)
-			}
-		}
-		for i := 2; i < 12; i++ {
-			w.unknown(http.MethodGet, at(i), "")
-		}
-		// Small ones are many more, and those that a restart finds count too.
-		w.says(http.StatusOK, asJSON, "{}")
-		w.restart()
-		for i := range 2 * most {
-			w.get(at(1000 + i))
-		}
-		if n := len(w.disk.Blobs(answerPrefix)); n < 2*most {
-			t.Errorf("%d on the disk, want at least %d", n, 2*most)
-		}
-		if w.order.bytes > nodeBytes {
-			t.Errorf("%d bytes are remembered", w.order.bytes)
-		}
-	})
-}
-
 // Jobs leave answers about Pods that were, and tokens of theirs: none of these takes the place of what is of use.
-func TestAnswersAboutPodsThatAreGoneGoFirst(t *testing.T) {
+func TestAnswersAboutPodsThatAreGoneAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		gone := map[string]bool{}
 		w.cfg.Gone = func(namespace, name, _ string) bool { return namespace == "a" && gone[name] }
@@ -486,18 +430,18 @@ func TestAnswersAboutPodsThatAreGoneGoFirst(t *testing.T) {
 			}
 			return "k8s\x00" + string(raw)
 		}
-		w.says(http.StatusCreated, asJSON, strings.Repeat("x", answerBytes/2))
 		for _, name := range []string{"stays", "goes"} {
+			w.says(http.StatusCreated, asJSON, `{"kind":"Pod","apiVersion":"v1","spec":{"nodeName":"n1"}}`)
 			w.get(pod(name))
+			w.says(http.StatusCreated, asJSON, strings.Repeat("x", answerBytes/2))
 			w.ask(http.MethodPost, token, tokenOf(name), "Content-Type", asJSON)
 			w.ask(http.MethodPost, token, asProtobuf(name), "Content-Type", asProto)
 		}
-		gone["goes"] = true
-		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes/2))
-		const before = 6
-		for i := 0; len(w.disk.Blobs(answerPrefix)) >= i+before; i++ { // until something goes
-			w.get(fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i))
-		}
+		w.says(http.StatusOK, asJSON, `{"kind":"Pod","apiVersion":"v1","spec":{"nodeName":"n2"}}`)
+		w.get(pod("elsewhere"))
+		gone["goes"], gone["elsewhere"] = true, true
+		w.Tidy()
+		want(t, w.offline(http.MethodGet, pod("elsewhere"), ""), http.StatusOK)
 		for name, want := range map[string]int{"stays": http.StatusCreated, "goes": http.StatusServiceUnavailable} {
 			for _, out := range []*httptest.ResponseRecorder{
 				w.offline(http.MethodGet, pod(name), ""),
@@ -509,31 +453,84 @@ func TestAnswersAboutPodsThatAreGoneGoFirst(t *testing.T) {
 				}
 			}
 		}
-		if out := w.offline(http.MethodGet, "/api/v1/namespaces/a/secrets/s0", ""); out.Code != http.StatusOK {
-			t.Error("an answer of use went before those about Pods that are gone")
-		}
 	})
 }
 
-func TestTheDisksBoundMakesRoomToo(t *testing.T) {
+// A new answer finds room when the disk is full: the least recent ones of its client go.
+func TestTheDiskMakesRoom(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
+		w.bound = map[string]int{answerPrefix: 4 << 20, "": 1 << 20}
+		w.restart()
 		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i) }
-		for i := range 12 { // of its 16 MiB
-			if err := w.disk.PutBlob(fmt.Sprintf("other/%d", i), make([]byte, 1<<20)); err != nil {
-				t.Fatal(err)
-			}
-		}
 		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
 		const n = 30 // of 170 KiB: 5 MiB
 		for i := range n {
 			w.get(at(i))
+			w.get(at(0)) // the cloud's again
 		}
-		for _, i := range []int{n - 1, n - 20} {
+		for _, i := range []int{0, n - 1, n - 20} {
 			if out := w.offline(http.MethodGet, at(i), ""); out.Code != http.StatusOK {
 				t.Errorf("the answer %d of %d is not remembered", i, n)
 			}
 		}
-		w.unknown(http.MethodGet, at(0), "")
+		w.unknown(http.MethodGet, at(1), "")
+	})
+}
+
+// TestNobodyTakesTheRoomOfOthers: callers that come back no more leave room for those that come, the node's answers take none of
+// the callers', and theirs none of the node's.
+func TestNobodyTakesTheRoomOfOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.bound = map[string]int{answerPrefix: 8 << 20, guestPrefix: 8 << 20, "": 1 << 20}
+		w.restart()
+		guests := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
+		node := w.Answers
+		as := func(client string) (end func()) {
+			w.Answers = guests.Of(client)
+			return func() { w.Answers = node }
+		}
+		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i) }
+		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
+		const n = 12 // of 170 KiB: 2 MiB
+		for client := range 6 {
+			end := as(fmt.Sprint(client))
+			for i := range n {
+				w.get(at(i))
+			}
+			end()
+		}
+		w.says(http.StatusOK, asJSON, "{}")
+		end := as("small")
+		w.get(secret)
+		end()
+		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
+		for i := range n {
+			end := as("late")
+			w.get(at(i))
+			end()
+		}
+		remembers := func(when string) {
+			t.Helper()
+			for client, target := range map[string]string{"0": at(n - 1), "5": at(n - 1), "late": at(n - 1), "small": secret} {
+				end := as(client)
+				if out := w.offline(http.MethodGet, target, ""); out.Code != http.StatusOK {
+					t.Errorf("%s: %s's last answer is not remembered", when, client)
+				}
+				end()
+			}
+		}
+		remembers("when the callers have read")
+		guestsHave := len(w.disk.Blobs(guestPrefix))
+		for i := range 6 * n {
+			w.get(at(i))
+		}
+		remembers("when the node has read")
+		if has := len(w.disk.Blobs(guestPrefix)); has != guestsHave || has < 40 {
+			t.Errorf("%d of the callers' answers are remembered, and there were %d", has, guestsHave)
+		}
+		if has := len(w.disk.Blobs(answerPrefix)); has < 40 || has > 6*n-10 {
+			t.Errorf("%d of the node's answers are remembered", has)
+		}
 	})
 }
 
@@ -617,84 +614,9 @@ func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 	}
 }
 
-func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		guests, err := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
-		if err != nil {
-			t.Fatal(err)
-		}
-		node := w.Answers
-		as := func(client, target string) {
-			w.Answers = guests.Of(client)
-			w.get(target)
-			w.Answers = node
-		}
-		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
-		const most = guestBytes / answerBytes
-		for i := range most + 10 {
-			as("a", fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i))
-		}
-		if n := len(w.disk.Blobs(guestPrefix)); n == 0 || n > most {
-			t.Errorf("%d answers are remembered, want at most %d", n, most)
-		}
-		as("b", secret)
-		// The node's own answers find room all the same, and none of them goes for a guest's.
-		const n = 40 // of 170 KiB
-		for i := range n {
-			w.get(fmt.Sprintf("/api/v1/namespaces/b/secrets/s%d", i))
-		}
-		for i := range most {
-			as("b", fmt.Sprintf("/api/v1/namespaces/c/secrets/s%d", i))
-		}
-		if has := len(w.disk.Blobs(answerPrefix)); has != n {
-			t.Errorf("%d of the node's answers are remembered, want %d", has, n)
-		}
-	})
-}
-
-// Who comes back after others have taken its place in memory has what it had.
-func TestAClientThatComesBack(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		guests, err := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range maxClients + 1 {
-			w.Answers = guests.Of(fmt.Sprint(i))
-			w.says(http.StatusOK, asJSON, fmt.Sprint(i))
-			w.get(secret)
-		}
-		for i := range maxClients + 1 {
-			w.Answers = guests.Of(fmt.Sprint(i))
-			if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != fmt.Sprint(i) {
-				t.Errorf("%d: %s", i, out.Body)
-			}
-		}
-		if len(w.disk.Blobs(guestPrefix)) != maxClients+1 {
-			t.Error("an answer is lost with the order of its client")
-		}
-	})
-}
-
-func TestNew(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("answers of nobody, from nowhere")
-	}
-	if _, err := NewClients(Config{}); err == nil {
-		t.Error("answers from nowhere")
-	}
-}
-
 func TestTheNodesProgramsAreAClientToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		clients, err := NewClients(Config{Client: "not looked at", Disk: w.disk, Tenure: w.tenure})
-		if err != nil {
-			t.Fatal(err)
-		}
-		programs, guest := clients.Of(""), clients.Of("sa 1")
-		if programs == guest || clients.Of("") != programs || clients.Of("sa 1") != guest {
-			t.Error("a client's answers are not its own")
-		}
+		clients := NewClients(Config{Client: "not looked at", Disk: w.disk, Tenure: w.tenure})
 		known := []string{"", "sa 1"}
 		for _, client := range known {
 			r := asked(t, http.MethodGet, secret, nil)

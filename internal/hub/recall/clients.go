@@ -3,55 +3,25 @@ package recall
 import (
 	"net/http"
 	"strings"
-	"sync"
-
-	"k8s.io/utils/lru"
 )
-
-// maxClients bounds the callers whose Answers are in memory. When another caller returns, its answers are found on the disk
-// again.
-const maxClients = 32
 
 // Clients keeps Answers per client: one for all of the node's programs, and one for each caller with credentials of its own.
 // Make it with NewClients; safe for concurrent use.
-type Clients struct {
-	cfg      Config
-	programs *Answers
-
-	mu    sync.Mutex
-	known *lru.Cache // of callers
-}
+type Clients struct{ cfg Config }
 
 // NewClients returns Clients. It ignores Config.Client; the other fields count for all clients.
-func NewClients(c Config) (*Clients, error) {
-	c.Client = ""
-	programs, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	return &Clients{cfg: programs.cfg, programs: programs, known: lru.New(maxClients)}, nil
-}
+func NewClients(c Config) *Clients { return &Clients{c} }
 
 // Of returns the Answers of a client; the empty one stands for the node's programs.
 func (c *Clients) Of(client string) *Answers {
-	if client == "" {
-		return c.programs
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if found, ok := c.known.Get(client); ok {
-		return found.(*Answers) //nolint:forcetypeassert // nothing else is put there
-	}
 	config := c.cfg
 	config.Client = client
-	made := open(config)
-	c.known.Add(client, made)
-	return made
+	return New(config)
 }
 
 // Tidy forgets answers that no longer hold. It looks only at those to the node's programs, because no other client makes
 // reviews or asks for tokens.
-func (c *Clients) Tidy() { c.programs.Tidy() }
+func (c *Clients) Tidy() { c.Of("").Tidy() }
 
 // Recall answers a client's single read from memory. If it can't, it writes nothing and returns false.
 func (c *Clients) Recall(w http.ResponseWriter, r *http.Request, client string) bool {
@@ -64,15 +34,18 @@ func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string
 }
 
 // Written lets the handler pass answer a client's write, and records the effect of the write (Answers.Written). If the write
-// deleted an object, all clients' answers about that object are forgotten. If it changed the object, the other clients' answers
+// deleted objects, all clients' answers about these objects are forgotten. If it changed an object, the other clients' answers
 // stay.
 func (c *Clients) Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	gone := c.Of(client).Written(w, r, pass)
 	if gone == "" {
 		return
 	}
+	if !strings.HasSuffix(gone, "/") {
+		gone += " "
+	}
 	for _, key := range append(c.cfg.Disk.Blobs(answerPrefix), c.cfg.Disk.Blobs(guestPrefix)...) {
-		if strings.Contains(key, "/"+gone+" ") {
+		if strings.Contains(key, "/"+gone) {
 			c.cfg.Disk.DropBlob(key)
 		}
 	}

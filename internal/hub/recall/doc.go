@@ -25,13 +25,10 @@
 //
 // Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
 //
-//   - Answers.order: entered when an answer is written to the disk; ends when the cloud says otherwise, the client has written
-//     the object, the Pod is gone, or others need its room. (TestWhatIsNotThereIsForgotten,
-//     TestTheLeastRecentlyUsedGoesFromTheDisk)
-//   - order.lost: entered when the disk lacks an answer; ends when it is written again. (TestWhatTheDiskHasLostIsWrittenAgain)
+//   - Answers.Remember: entered when the cloud answers a single read; ends when the cloud says otherwise, the client has written
+//     the object, the Pod is gone, or the disk needs the room for others. (TestWhatIsNotThereIsForgotten, TestWrites,
+//     TestAnswersAboutPodsThatAreGoneAreForgotten, TestTheDiskMakesRoom)
 //   - Holds: entered when the cloud has answered about a user; ends when TenureConfig.Limit is over, or with the Pod.
 //     (TestHowLongItHolds, TestHowLongReviewsHold)
 //   - Unsure: entered when the node's Pods are not known and the answer is old; ends when they are. (TestHowLongItHolds)
-//   - Clients.known: entered when a caller has read something; ends when maxClients others have since, and it is found on the
-//     disk again. (TestAClientThatComesBack)
 package recall

@@ -9,6 +9,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -79,7 +80,8 @@ func (a *Answers) lasts(key string, said answer) bool {
 	return holds == Holds
 }
 
-// Tidy forgets reviews that no longer hold, and tokens of Pods that are gone.
+// Tidy forgets reviews that no longer hold, and what Pods leave that are gone: tokens and reads. Otherwise those of Jobs would
+// take the room of what is of use.
 func (a *Answers) Tidy() {
 	for _, key := range a.disk.Blobs(a.prefix) {
 		if isReview(key) {
@@ -88,24 +90,37 @@ func (a *Answers) Tidy() {
 			}
 			continue
 		}
-		if pod, ok := boundTo(key); ok && a.cfg.Gone(pod.namespace, pod.name, a.uidOf(key)) {
+		pod, ok := podOf(key)
+		if !ok {
+			continue
+		}
+		if uid, ours := a.podIn(key); ours && a.cfg.Gone(pod.namespace, pod.name, uid) {
 			a.forget(key)
 		}
 	}
 }
 
-// uidOf returns the UID of the Pod for which the disk has a token; empty if that cannot be read.
-func (a *Answers) uidOf(key string) string {
+// podIn returns the UID of the Pod that an answer is a token for, or that the answer is; empty if that cannot be read. ours says
+// that it is a Pod of this node, as all are for which there are tokens.
+func (a *Answers) podIn(key string) (uid string, ours bool) {
+	_, ours = boundTo(key)
 	said, err := a.read(key)
 	if err != nil {
-		return ""
+		return "", ours
 	}
 	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(said.Body, nil, nil)
-	token, ok := decoded.(*authenticationv1.TokenRequest)
-	if err != nil || !ok || token.Spec.BoundObjectRef == nil {
-		return ""
+	if err != nil {
+		return "", ours
 	}
-	return string(token.Spec.BoundObjectRef.UID)
+	switch is := decoded.(type) {
+	case *corev1.Pod:
+		return string(is.UID), is.Spec.NodeName == string(a.cfg.Node)
+	case *authenticationv1.TokenRequest:
+		if ref := is.Spec.BoundObjectRef; ref != nil {
+			return string(ref.UID), ours
+		}
+	}
+	return "", ours
 }
 
 // errNotKept says that answers about a user are not remembered.

@@ -41,6 +41,7 @@ type world struct {
 	*Answers
 	t     *testing.T
 	dir   string
+	bound map[string]int // of the disk's blobs
 	disk  *faulty
 	link  *live.Value[link.State]
 	mu    sync.Mutex
@@ -63,7 +64,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 
 func (w *world) open() {
 	w.t.Helper()
-	disk, err := store.Open(store.Config{Dir: w.dir})
+	disk, err := store.Open(store.Config{Dir: w.dir, BlobBytes: w.bound})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -95,13 +96,9 @@ func (w *world) close() {
 // of returns the answers of a client.
 func (w *world) of(client string, disk Disk) *Answers {
 	w.t.Helper()
-	a, err := New(Config{
-		Client: client, Disk: disk, Tenure: w.tenure, Given: func(token string) { w.given = append(w.given, token) },
+	return New(Config{
+		Client: client, Disk: disk, Node: "n1", Tenure: w.tenure, Given: func(token string) { w.given = append(w.given, token) },
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return a
 }
 
 // restart is a restart of the hub.

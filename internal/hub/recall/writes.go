@@ -14,7 +14,8 @@ import (
 
 // Written lets the handler pass answer a write. If the write succeeds, earlier answers about the object are wrong. If the
 // response is the object, it becomes what this client reads from memory. The client's other answers about the object are
-// forgotten. Written returns the object's path if the object is known to be gone, else "".
+// forgotten. Written returns the object's path if the object is known to be gone, the path with a slash behind it if all objects
+// below it may be gone, else "".
 func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Handler) (gone string) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -43,7 +44,7 @@ func (a *Answers) written(r *http.Request, info *request.RequestInfo, t *tee, en
 		for _, key := range a.disk.Blobs(a.prefix + path + "/") {
 			a.forget(key)
 		}
-		return ""
+		return path + "/"
 	}
 	kind, meta, err := t.object(ended)
 	if name == "" { // it is created, and only the answer names it
@@ -74,8 +75,11 @@ func (a *Answers) written(r *http.Request, info *request.RequestInfo, t *tee, en
 // need not be allowed to read, so it must have read the object before. Leases and Events are excluded, because clients write
 // them much more often than they read them.
 func (a *Answers) takes(r *http.Request, info *request.RequestInfo, key string) bool {
-	return sound(r.URL) && info.Resource != "leases" && info.Resource != "events" &&
-		(a.cfg.Client == "" || a.disk.BlobSize(key) > 0)
+	if !sound(r.URL) || info.Resource == "leases" || info.Resource == "events" {
+		return false
+	}
+	_, err := a.disk.Blob(key)
+	return err == nil || a.cfg.Client == ""
 }
 
 // terminates reports whether an object is being deleted but still exists, because it has finalizers or a grace period.

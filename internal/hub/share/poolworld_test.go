@@ -49,10 +49,7 @@ type source struct {
 
 func newSource(t *testing.T, gvr schema.GroupVersionResource, names ...string) *source {
 	t.Helper()
-	r, err := replica.New(replica.Config{Resource: gvr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(replica.Config{Resource: gvr})
 	s := &source{Replica: r, t: t, revision: 100}
 	s.live.Store(true)
 	if names != nil {

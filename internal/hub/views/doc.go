@@ -29,9 +29,8 @@
 //   - Only a change that may alter what clients see makes a new state; other changes of a Service or a NodePool do not.
 //
 // All views read protobuf, which API servers send for these kinds. If an object comes in JSON all the same, clients see it as
-// the cloud has it, and the hub logs that once for each resource. Then traffic leaves the node or the pool, and new Pods and
-// kube-proxy talk to the cloud and not to the hub. That is safe: these views never grant anything, and such Pods trust only the
-// cloud's CAs.
+// the cloud has it. Then traffic leaves the node or the pool, and new Pods and kube-proxy talk to the cloud and not to the hub.
+// That is safe: these views never grant anything, and such Pods trust only the cloud's CAs.
 //
 // The alternative was to decode into API types. It costs four times as much (BenchmarkShow), and drops fields of a newer
 // API server.

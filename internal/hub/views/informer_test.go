@@ -45,10 +45,7 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	handler, err := replica.NewHandler(replica.HandlerConfig{Replica: slices1, View: topology})
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := replica.NewHandler(replica.HandlerConfig{Replica: slices1, View: topology})
 	var lists atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb := "list"
@@ -129,10 +126,7 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 
 func newReplica(t *testing.T, resource schema.GroupVersionResource) *replica.Replica {
 	t.Helper()
-	r, err := replica.New(replica.Config{Resource: resource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(replica.Config{Resource: resource})
 	t.Cleanup(r.Close)
 	return r
 }

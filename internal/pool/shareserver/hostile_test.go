@@ -209,10 +209,7 @@ func TestMutatedPushes(t *testing.T) {
 		etcd := &pooltest.FakeEtcd{Keys: map[string]string{}}
 		b := pushable()[pooltest.SliceResource]
 		b.Prefix = "/registry/endpointslices/"
-		each, err := newMirrored(pooltest.SliceResource, pooltest.SliceResource, etcd.Write, b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		each := newMirrored(pooltest.SliceResource, pooltest.SliceResource, etcd.Write, b)
 		try := func(from edge.Revision, body []byte) error {
 			p := &pushed{
 				to: each, from: from, encoding: stream.Protobuf, take: func(int64) error { return nil }, give: func(int64) {},

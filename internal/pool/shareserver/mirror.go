@@ -148,10 +148,7 @@ func (m *Mirror) makeLocked(r, as schema.GroupVersionResource) (*mirrored, error
 		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%d resources are already mirrored, which is the limit; "+
 			"let the hubs share fewer", maxMirrored)
 	}
-	each, err := newMirrored(r, as, m.write, m.builtIns[r])
-	if err != nil {
-		return nil, err
-	}
+	each := newMirrored(r, as, m.write, m.builtIns[r])
 	m.mirrored[r] = each
 	return each, nil
 }

@@ -36,19 +36,17 @@ type mirrored struct {
 }
 
 // newMirrored returns what is pushed as a resource, and served as this or another.
-func newMirrored(r, as schema.GroupVersionResource, write Writer, b BuiltIn) (*mirrored, error) {
-	each := &mirrored{resource: r, write: write, unsure: map[stream.Key]struct{}{}}
+func newMirrored(r, as schema.GroupVersionResource, write Writer, b BuiltIn) *mirrored {
+	each := &mirrored{
+		resource: r, write: write, unsure: map[stream.Key]struct{}{}, replica: replica.New(replica.Config{Resource: as}),
+	}
 	if b.New != nil {
 		each.builtIn = &b
 	}
-	var err error
-	if each.replica, err = replica.New(replica.Config{Resource: as}); err != nil {
-		return nil, err
-	}
 	// Prompt, because any hub may lead next. A hub that lags by as little as a bookmark could not declare the mirror current
 	// until the cloud had brought it to the same revision. That takes the cloud up to a minute.
-	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait, Prompt: true})
-	return each, err
+	each.handler = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait, Prompt: true})
+	return each
 }
 
 // Position is the revision up to which the replica is complete; 0 means that it is not.

@@ -84,10 +84,7 @@ func (s Subject) pure(t *testing.T) {
 // agree runs changes of objects, changes of the view, disconnects and restarts at random, and compares the clients' state with
 // a list. The history is complete, so no client may get a 410.
 func (s Subject) agree(t *testing.T, random *rand.Rand) {
-	r, err := replica.New(replica.Config{Resource: s.Resource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(replica.Config{Resource: s.Resource})
 	defer r.Close()
 	g := &game{Subject: s, t: t, replica: r, revision: 10, there: map[stream.Key]stream.Object{}}
 	if err := r.Replace(t.Context(), stream.Snapshot{Type: s.Type, Revision: 10}); err != nil {
@@ -161,10 +158,7 @@ type game struct {
 }
 
 func (g *game) restart() {
-	h, err := replica.NewHandler(replica.HandlerConfig{Replica: g.replica, View: g.View()})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	h := replica.NewHandler(replica.HandlerConfig{Replica: g.replica, View: g.View()})
 	g.handler = h
 }
 

@@ -23,7 +23,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,31 +104,14 @@ type Source struct {
 }
 
 // New makes a Source. It sends nothing.
-func New(c Config) (*Source, error) {
-	if c.Base == nil || c.Base.Host == "" || c.Base.Scheme != "http" && c.Base.Scheme != "https" {
-		return nil, fmt.Errorf("read %s from %s: %v is no address of a server: want http:// or https://",
-			c.Path, c.Name, c.Base)
-	}
-	if c.WatchTime != 0 && c.WatchTime < time.Second {
-		return nil, fmt.Errorf("read %s from %s: WatchTime is %v: want a second or more, or 0", c.Path, c.Name, c.WatchTime)
-	}
-	if c.ListBytes < 0 {
-		return nil, fmt.Errorf("read %s from %s: ListBytes is %d: want 0 or more", c.Path, c.Name, c.ListBytes)
-	}
-	if !strings.HasPrefix(c.Path, "/") || strings.ContainsAny(c.Path, "?#") {
-		return nil, fmt.Errorf("read %q from %s: want the path of a collection, such as /api/v1/services", c.Path, c.Name)
-	}
+func New(c Config) *Source {
 	client := http.Client{}
 	if c.Client != nil {
 		client = *c.Client
 	}
-	if client.Timeout != 0 {
-		return nil, fmt.Errorf("read %s from %s: the client's timeout of %v would end every watch: want none",
-			c.Path, c.Name, client.Timeout)
-	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, listBytes: c.ListBytes,
-		watchTime: cmp.Or(c.WatchTime, watchTime), chance: c.Chance}
+	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name,
+		listBytes: cmp.Or(c.ListBytes, listBytes), watchTime: cmp.Or(c.WatchTime, watchTime), chance: c.Chance}
 	if c.FieldSelector != "" {
 		s.selectors.Set("fieldSelector", c.FieldSelector)
 	}
@@ -137,10 +119,7 @@ func New(c Config) (*Source, error) {
 		s.selectors.Set("labelSelector", c.LabelSelector)
 	}
 	s.collection.Path, s.collection.RawPath = strings.TrimRight(c.Base.Path, "/")+c.Path, ""
-	if s.listBytes == 0 {
-		s.listBytes = listBytes
-	}
-	return s, nil
+	return s
 }
 
 // Snapshot lists. It asks for no resourceVersion, so it gets the newest state, and not that of a cache.
@@ -461,41 +440,6 @@ type watch struct {
 
 	// idle ends the watch when it is silent for too long; it runs while Next waits.
 	idle *time.Timer
-	// waiting is the bond of the Next that waits; nil means that none does.
-	waiting atomic.Pointer[bond]
-
-	mu     sync.Mutex
-	bound  *bond // of the last Next that waited
-	closed bool
-}
-
-// bond ends the watch if a context ends while a Next with that context waits. It is kept for the next call, because callers
-// pass the same context again, and making a bond costs a few percent of a single event.
-type bond struct {
-	done   <-chan struct{}
-	loosen func() bool
-}
-
-// bind returns the bond of ctx.
-func (w *watch) bind(ctx context.Context) *bond {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.bound != nil {
-		if w.bound.done == ctx.Done() {
-			return w.bound
-		}
-		w.bound.loosen()
-	}
-	b := &bond{done: ctx.Done()}
-	b.loosen = context.AfterFunc(ctx, func() {
-		if w.waiting.Load() == b { // otherwise Next returned before ctx ended
-			w.cancel(context.Cause(ctx))
-		}
-	})
-	if w.bound = b; w.closed {
-		b.loosen()
-	}
-	return b
 }
 
 // Next returns what the connection has delivered.
@@ -515,8 +459,8 @@ func (w *watch) Next(ctx context.Context) ([]stream.Event, error) {
 // fill reads at least one event and all others that are buffered, or returns why there are no more.
 func (w *watch) fill(ctx context.Context) error {
 	if !w.frames.Buffered() {
-		w.waiting.Store(w.bind(ctx)) // before the look at ctx, so that one of the two sees its end
-		defer w.waiting.Store(nil)
+		stop := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
+		defer stop()
 		w.idle.Reset(idleTime)
 		defer w.idle.Stop()
 	}
@@ -576,10 +520,5 @@ func (w *watch) broken(err error) error {
 // Close ends the request, and a Next that waits.
 func (w *watch) Close() error {
 	w.cancel(errClosed)
-	w.mu.Lock()
-	if w.closed = true; w.bound != nil {
-		w.bound.loosen()
-	}
-	w.mu.Unlock()
 	return w.body.Close()
 }

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,10 +225,7 @@ func TestLook(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.config.Base, test.config.Name = base, "cloud"
-			s, err := New(test.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := New(test.config)
 			current, object, err := s.Look(t.Context(), test.key, test.at)
 			if err != nil || current != 44 || object != 7 {
 				t.Errorf("Look() = %d, %d, %v", current, object, err)
@@ -266,11 +262,7 @@ func serve(t *testing.T, handler http.Handler, two bool) *Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Client: far.Client(), Base: base, Path: path, Name: "cloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return New(Config{Client: far.Client(), Base: base, Path: path, Name: "cloud"})
 }
 
 func TestConformance(t *testing.T) {
@@ -295,22 +287,19 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestNewRefuses(t *testing.T) {
-	fine, _ := url.Parse("https://cloud:6443/prefix")
-	for name, c := range map[string]Config{
-		"no base":      {Path: path},
-		"no scheme":    {Base: &url.URL{Host: "cloud"}, Path: path},
-		"no path":      {Base: fine},
-		"with a query": {Base: fine, Path: path + "?limit=5"},
-		"a timeout":    {Base: fine, Path: path, Client: &http.Client{Timeout: time.Second}},
-	} {
-		if _, err := New(c); err == nil {
-			t.Errorf("%s: it is accepted", name)
-		}
+// A namespace is part of the path, whatever is in it.
+func TestWhereItReads(t *testing.T) {
+	base, err := url.Parse("https://cloud:6443/prefix")
+	if err != nil {
+		t.Fatal(err)
 	}
-	s, err := New(Config{Base: fine, Path: path})
-	if err != nil || s.collection.String() != "https://cloud:6443/prefix"+path {
-		t.Errorf("%v %v", s, err)
+	for at, want := range map[string]string{
+		path:                            "https://cloud:6443/prefix" + path,
+		"/api/v1/namespaces/a?b#c/pods": "https://cloud:6443/prefix/api/v1/namespaces/a%3Fb%23c/pods",
+	} {
+		if s := New(Config{Base: base, Path: at}); s.collection.String() != want {
+			t.Errorf("%s is read at %s, want %s", at, s.collection.String(), want)
+		}
 	}
 }
 
@@ -567,10 +556,7 @@ func TestFieldSelector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Base: base, Path: "/apis/g/v1/things", FieldSelector: "metadata.name=a", Name: "cloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(Config{Base: base, Path: "/apis/g/v1/things", FieldSelector: "metadata.name=a", Name: "cloud"})
 	if _, err := s.Snapshot(within(t)); err == nil {
 		t.Error("a refused list is no error")
 	}
@@ -632,11 +618,7 @@ func (p pipes) RoundTrip(r *http.Request) (*http.Response, error) {
 func over(t *testing.T, p pipes) *Source {
 	t.Helper()
 	base := &url.URL{Scheme: "http", Host: "x"}
-	s, err := New(Config{Client: &http.Client{Transport: p}, Base: base, Path: path, Name: "cloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return New(Config{Client: &http.Client{Transport: p}, Base: base, Path: path, Name: "cloud"})
 }
 
 // Parts are asked for as API servers give them.
@@ -664,10 +646,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Base: base, Path: path, Name: "cloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(Config{Base: base, Path: path, Name: "cloud"})
 	first, rest, err := s.Page(within(t), 1, "")
 	if err != nil || len(first.Objects) != 1 || rest != "t1" {
 		t.Fatalf("%v, goes on at %q, %v", first, rest, err)
