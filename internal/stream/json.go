@@ -43,7 +43,7 @@ func jsonHead(raw []byte) (head, error) {
 // the object. If raw is no JSON object, it returns raw unchanged as the rest.
 func missingTypeMeta(t Type, raw []byte) (before, rest []byte) {
 	d := json.NewDecoder(bytes.NewReader(raw))
-	if token, err := d.Token(); err != nil || token != json.Delim('{') {
+	if delimiter(d, '{') != nil {
 		return nil, raw
 	}
 	begin := d.InputOffset()

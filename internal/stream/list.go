@@ -27,9 +27,9 @@ const trusted = 1 << 20
 var ErrTooLarge = errors.New("the list is too large")
 
 // ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge). cont is the continue token, empty
-// for the last part. Of a body in Protobuf it keeps only the objects in memory. Each object is an allocation of its own, so that
-// each can be freed alone. Objects are sorted by Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x"
-// before "a/x").
+// for the last part. Of the body it keeps only the objects in memory. Each object is an allocation of its own, so that each can
+// be freed alone. Objects are sorted by Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x" before
+// "a/x").
 //
 // A list is an error if it is cut anywhere, has no revision, has one key twice, or has an object that is newer than the list.
 // Such a list is refused, because every object that a list lacks counts as deleted.
@@ -238,49 +238,96 @@ func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.Li
 	return objects, meta, nil
 }
 
-// items are those of a list in JSON.
-type items struct {
-	there bool
-	raw   []json.RawMessage
-}
-
-// UnmarshalJSON implements json.Unmarshaler. null is an empty list of some programs.
-func (i *items) UnmarshalJSON(b []byte) error {
-	i.there = true
-	return json.Unmarshal(b, &i.raw)
-}
-
-// readJSONList reads a list. It holds all of it twice for a moment, because it reads the list before it splits it.
+// readJSONList reads a list token by token.
 func readJSONList(r io.Reader) (s Snapshot, meta metav1.ListMeta, err error) {
-	body, err := io.ReadAll(r)
-	if err != nil {
+	d := json.NewDecoder(r)
+	if err := delimiter(d, '{'); err != nil {
 		return s, meta, err
 	}
-	var list struct {
-		Kind       string          `json:"kind"`
-		APIVersion string          `json:"apiVersion"`
-		Metadata   metav1.ListMeta `json:"metadata"`
-		Items      items           `json:"items"`
-	}
-	if err := readJSON(body, &list); err != nil {
-		return s, meta, err
-	}
-	if !list.Items.there {
-		return s, meta, fmt.Errorf("malformed list: a %q without items, which is not the same as none", list.Kind)
-	}
-	for i, raw := range list.Items.raw {
-		object, err := Scan(JSON, raw)
+	var kind, apiVersion string
+	seen := make(map[string]bool)
+	for d.More() {
+		token, err := d.Token()
 		if err != nil {
-			return s, meta, fmt.Errorf("item %d: %w", i, err)
+			return s, meta, unexpected(err)
 		}
-		s.Objects = append(s.Objects, object)
+		member, ok := token.(string)
+		if !ok {
+			return s, meta, fmt.Errorf("malformed list: %v where a name should be", token)
+		}
+		switch member {
+		case "kind", "apiVersion", "metadata", "items":
+			if seen[member] {
+				return s, meta, fmt.Errorf("malformed list: it has two of %s", member)
+			}
+			seen[member] = true
+		}
+		switch member {
+		case "kind":
+			err = d.Decode(&kind)
+		case "apiVersion":
+			err = d.Decode(&apiVersion)
+		case "metadata":
+			err = d.Decode(&meta)
+		case "items":
+			s.Objects, err = readJSONItems(d)
+		default:
+			var ignored json.RawMessage
+			err = d.Decode(&ignored)
+		}
+		if err != nil {
+			return s, meta, fmt.Errorf("malformed list: %.40s: %w", member, unexpected(err))
+		}
 	}
-	t, err := typeOf(JSON, list.APIVersion, list.Kind)
+	if err := delimiter(d, '}'); err != nil {
+		return s, meta, err
+	}
+	if token, err := d.Token(); !errors.Is(err, io.EOF) {
+		return s, meta, fmt.Errorf("malformed list: more follows it: %v: %w", token, err)
+	}
+	if !seen["items"] {
+		return s, meta, fmt.Errorf("malformed list: a %q without items, which is not the same as none", kind)
+	}
+	t, err := typeOf(JSON, apiVersion, kind)
 	if err != nil {
 		return s, meta, err
 	}
 	s.Type, err = itemType(t)
-	return s, list.Metadata, err
+	return s, meta, err
+}
+
+func readJSONItems(d *json.Decoder) ([]Object, error) {
+	token, err := d.Token()
+	if err != nil || token == nil { // null: an empty list of some programs
+		return nil, err
+	}
+	if token != json.Delim('[') {
+		return nil, fmt.Errorf("want an array, got %v", token)
+	}
+	var objects []Object
+	for d.More() {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return nil, err
+		}
+		object, err := Scan(JSON, raw)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", len(objects), err)
+		}
+		objects = append(objects, object)
+	}
+	return objects, delimiter(d, ']')
+}
+
+func delimiter(d *json.Decoder, want json.Delim) error {
+	token, err := d.Token()
+	if err != nil {
+		return unexpected(err)
+	}
+	if token != want {
+		return fmt.Errorf("malformed list: want %v, got %v", want, token)
+	}
+	return nil
 }
 
 // itemType is the type of what a list holds.
