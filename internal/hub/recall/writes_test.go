@@ -88,6 +88,8 @@ func TestWrites(t *testing.T) {
 		{"it has no such subresource", "PATCH", pod + "/status", 404, done, old, old, old},
 		{"refused", "PUT", pod, 409, done, old, old, old},
 		{"not answered", "DELETE", pod, 503, done, old, old, old},
+		{"a change, tried", "PUT", pod + "?dryRun=All", 200, podAs(next, ""), old, old, old},
+		{"deleted, tried", "DELETE", pod + "?dryRun=All", 200, done, old, old, old},
 		{"another one", "DELETE", pods + "/p2", 200, done, old, old, old},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
