@@ -36,15 +36,14 @@ type fedOnce struct {
 	is stream.Object
 }
 
-func (f fedOnce) Run(ctx context.Context) error {
+func (f fedOnce) Run(ctx context.Context) {
 	if f.is.Key != (stream.Key{}) {
 		all := stream.Snapshot{Type: poolType, Revision: 9, Objects: []stream.Object{f.is}}
 		if err := f.Replica.Replace(ctx, all); err != nil {
-			return err
+			panic(err)
 		}
 	}
 	<-ctx.Done()
-	return nil
 }
 
 func (fedOnce) Status() *live.Value[cache.FeedStatus] { return live.NewValue(cache.FeedStatus{}) }
@@ -75,7 +74,7 @@ func TestPoolNodes(t *testing.T) {
 			up := live.NewValue(link.Up)
 			set := cache.New(cache.Config{
 				Node: "n1", Disk: disk, Cloud: up, Coordinator: up, Always: []cache.Selection{OwnPool(tt.follows)},
-				NewFeed: func(o cache.Order) (cache.Feeder, error) { return fedOnce{o, tt.is}, nil },
+				NewFeed: func(o cache.Order) cache.Feeder { return fedOnce{o, tt.is} },
 			}, nil)
 			if got := PoolNodes(set, tt.asked); got != nil {
 				t.Errorf("%s: before anything runs, the pool has %v", what, got)
