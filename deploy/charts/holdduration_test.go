@@ -27,14 +27,16 @@ func TestHoldDuration(t *testing.T) {
 	}
 	for _, good := range []string{"90s", "2h", "1h30m", "0.5h", "168h", "1ms"} {
 		mustAccept(t, good, set(good))
-		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: good}, 0).Rule; r != poolcut.Asked {
-			t.Errorf("the controller calls %q %v", good, r)
+		terms := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: good}, 0)
+		if terms.Problem != "" || terms.For <= 0 {
+			t.Errorf("the controller takes %q for %+v", good, terms)
 		}
 	}
 	for _, out := range []string{"0s", "0h", "0.0m"} {
 		mustAccept(t, out, set(out))
-		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: out}, time.Hour).Rule; r != poolcut.Off {
-			t.Errorf("the controller calls %q %v", out, r)
+		terms := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: out}, time.Hour)
+		if terms != (poolcut.Terms{}) {
+			t.Errorf("the controller takes %q for %+v", out, terms)
 		}
 	}
 	for _, bad := range []string{"", "2", "two hours", "-2h", "168h1s", "9999999999h", "999999999h", "1d", "2h ", "true"} {
@@ -42,8 +44,9 @@ func TestHoldDuration(t *testing.T) {
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "hold-evictions of NodePool held must be a duration") {
 			t.Errorf("%q: %v, want it refused as invalid", bad, err)
 		}
-		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: bad}, 0).Rule; r != poolcut.Unreadable {
-			t.Errorf("the controller calls %q %v", bad, r)
+		terms := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: bad}, 0)
+		if terms.Problem == "" || terms.For != 0 {
+			t.Errorf("the controller takes %q for %+v", bad, terms)
 		}
 	}
 	made := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{
