@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
@@ -103,6 +104,9 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 	c.Parts = apiserver.Parts{
 		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, config.PoolCAFile, clock),
 		Unrecognized: access.Unrecognized, Chain: c.chain,
+		ConnContext: func(ctx context.Context, of net.Conn) context.Context {
+			return conns.WithNewcomer(access.WithCaller(ctx), of)
+		},
 		MayLast: func(r *http.Request) bool {
 			return shareserver.MayLast(r) || state.MayLast(r)
 		},

@@ -123,7 +123,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator,
 	}
 	c.members, c.reported = coordinator.members, kube.Informers().Coordination().V1().Leases().Lister()
 	parts := &coordinator.Parts
-	parts.Gate, parts.ConnContext, parts.AuditPolicy = c.gate(log), conns.WithNewcomer, auditPolicy()
+	parts.Gate, parts.AuditPolicy = c.gate(log), auditPolicy()
 	parts.AuditLog = newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond))
 	if err := c.show(kube, coordinator); err != nil {
 		return nil, nil, err

@@ -165,7 +165,8 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	s.has(served, h)
 	var group run.Group
 	group.Add("server", func(ctx context.Context) error {
-		return s.serve(ctx, p, s.gray, &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: parts.Known})
+		secure := &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: parts.Known}
+		return s.serve(ctx, p, s.gray, secure, parts.ConnContext)
 	})
 	group.Add("informers", func(ctx context.Context) error {
 		around.factory.StartWithContext(ctx)
