@@ -144,7 +144,10 @@ func (c *wiring) show(kube *apiserver.Assembly, coordinator *Coordinator) (err e
 	if err != nil {
 		return err
 	}
-	site, err := c.page(coordinator)
+	site, err := page.New(page.Config{
+		Client: c.client, Leader: coordinator.elected.Leader, Host: c.config.NodeName, Clock: c.config.Ends.Clock,
+		Version: version.Get().Version, Heard: coordinator.present.Nodes, Shared: coordinator.mirrored.Shared,
+	})
 	if err != nil {
 		return err
 	}
@@ -158,30 +161,6 @@ func (c *wiring) show(kube *apiserver.Assembly, coordinator *Coordinator) (err e
 	parts.Handlers[edge.PathPage], parts.Handlers[nodePoolsGroup] = site, servesNodePools(pools)
 	parts.Handlers[edge.PathLinks] = access.LinkIssuer{Links: links, Open: c.linked.Open}
 	return nil
-}
-
-// page is what people look at.
-func (c *wiring) page(of *Coordinator) (*page.Page, error) {
-	return page.New(page.Config{
-		Client: c.client, Leader: of.elected.Leader, Host: c.config.NodeName, Clock: c.config.Ends.Clock,
-		Version: version.Get().Version,
-		Heard: func() []page.Heard {
-			var all []page.Heard
-			for _, n := range of.present.Nodes() {
-				all = append(all, page.Heard(n))
-			}
-			return all
-		},
-		Shared: func() []page.Shared {
-			var all []page.Shared
-			for _, s := range of.mirrored.Standings() {
-				all = append(all, page.Shared{
-					Resource: s.Resource.String(), Complete: s.Complete, Current: s.Current, Warns: s.Warns,
-				})
-			}
-			return all
-		},
-	})
 }
 
 // gate lets in who shows a certificate of the pool's.
