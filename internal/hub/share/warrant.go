@@ -2,24 +2,19 @@ package share
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/stream"
 )
 
 // complainAgain is the least time between two log lines about refusals.
@@ -83,7 +78,16 @@ func (v *Warrants) Answer(w http.ResponseWriter, r *http.Request, body []byte) b
 	} else {
 		v.answers.WithLabelValues("allowed").Inc()
 	}
-	respondReview(w, r, &review)
+	var a answer
+	raw, err := review.Marshal()
+	if err == nil {
+		kind := authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")
+		a, err = answerOf(r, http.StatusCreated, kind, raw, &authorizationv1.SubjectAccessReview{})
+	}
+	if err != nil {
+		panic(err) // what was decoded can be encoded
+	}
+	a.write(w, "no-store")
 	return true
 }
 
@@ -103,29 +107,4 @@ func (v *Warrants) refused(ctx context.Context, spec authorizationv1.SubjectAcce
 		klog.FromContext(ctx).Info("A coordinator may not use this node's kubelet", "user", spec.User,
 			"credential", spec.Extra[user.CredentialIDKey], "why", why, "sinceTheLast", silent)
 	}
-}
-
-// respondReview writes a review as protobuf or JSON, as the client accepts.
-func respondReview(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
-	kind := stream.Type{GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")}
-	contentType := runtime.ContentTypeJSON
-	var raw []byte
-	var err error
-	if strings.Contains(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
-		kind.Encoding, contentType = stream.Protobuf, runtime.ContentTypeProtobuf
-		raw, err = review.Marshal()
-	} else {
-		kind.Encoding = stream.JSON
-		review.APIVersion, review.Kind = "", "" // the envelope says them
-		raw, err = json.Marshal(review)
-	}
-	if err != nil {
-		panic(err) // what was decoded can be encoded
-	}
-	body := stream.Envelope(kind, raw)
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(body) // fails only if the client goes away
 }
