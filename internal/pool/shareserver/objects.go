@@ -98,7 +98,7 @@ func NewNodeObjects(c NodeObjectsConfig) *NodeObjects {
 	o := &NodeObjects{
 		log: c.Log, refusals: rate.NewLimiter(refusalsPerSecond, refusalsPerSecond), member: c.Member, present: c.Present,
 		instance: rand.Text(), clock: c.Clock, kinds: c.Kinds, byName: map[string]Kind{}, write: c.Write, lookUp: c.Read,
-		flows: newFlows(c.Clock), changed: make(chan struct{}, 1),
+		flows: newFlows(), changed: make(chan struct{}, 1),
 		orphans: map[stream.ID]edge.NodeName{}, claims: newClaims(c.Quota),
 		contests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "yurt_coordinator_contests_total",
@@ -138,7 +138,6 @@ func (o *NodeObjects) Run(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 			o.Sweep(ctx)
-			o.flows.forget()
 		case <-ctx.Done():
 			return nil
 		}
@@ -212,7 +211,6 @@ type nodePush struct {
 	kind    Kind
 	source  string // where it was sent from
 	flow    *flow
-	leave   func() // ends the flow
 	seen    map[stream.Key]struct{}
 	changes []change
 }
@@ -235,12 +233,12 @@ func (o *NodeObjects) begin(r *http.Request, is *push) (taker, error) {
 	if is.encoding != stream.Protobuf {
 		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push watch events as protobuf")
 	}
-	of, end, err := o.flows.begin(is.node)
+	of, err := o.flows.begin(is.node)
 	if err != nil {
 		return nil, err
 	}
 	return &nodePush{
-		NodeObjects: o, push: is, kind: o.kinds[is.resource], source: r.RemoteAddr, flow: of, leave: end,
+		NodeObjects: o, push: is, kind: o.kinds[is.resource], source: r.RemoteAddr, flow: of,
 		seen: map[stream.Key]struct{}{},
 	}, nil
 }
@@ -279,7 +277,7 @@ func (p *nodePush) apply(ctx context.Context, _ stream.Type) (edge.Taken, error)
 	for i := range p.changes {
 		bytes += len(p.changes[i].value) + exchange.ObjectOverhead
 	}
-	if err := p.flows.wait(ctx, p.flow, bytes); err != nil {
+	if err := p.flow.wait(ctx, bytes); err != nil {
 		return edge.Taken{}, err
 	}
 	p.turn.Lock()
@@ -294,7 +292,7 @@ func (p *nodePush) apply(ctx context.Context, _ stream.Type) (edge.Taken, error)
 }
 
 // end implements taker.
-func (p *nodePush) end() { p.leave() }
+func (p *nodePush) end() { p.flow.end() }
 
 // onTop refuses a push by a hub that does not know the present state.
 func (p *nodePush) onTop() error {
