@@ -102,7 +102,7 @@ func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, f
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator, error) {
 	log := klog.FromContext(ctx)
-	c.strangers = newStrangers(log, c.config.Ends.Clock)
+	c.strangers = newStrangers(log)
 	c.reach = apiserver.NewReach(c.kubelets())
 	config, err := c.apiserver()
 	if err != nil {

@@ -63,15 +63,12 @@ func (w *applying) warnContested() {
 		return
 	}
 	w.contests.Add(float64(len(w.hidden)))
-	now := w.clock.Running()
-	if now.Sub(w.told) < tellEvery {
-		return
-	}
-	w.told = now
-	last := w.hidden[len(w.hidden)-1]
-	w.log.Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
-		"the Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
-		"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
+	w.tell.Do(func() {
+		last := w.hidden[len(w.hidden)-1]
+		w.log.Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
+			"the Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
+			"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
+	})
 }
 
 func (w *applying) version() uint64 {

@@ -59,12 +59,12 @@ type NodeObjects struct {
 	flows    *flows
 	changed  chan struct{} // has one element when the set of objects may have changed
 	contests prometheus.Counter
+	tell     rate.Sometimes // bounds the log's lines about contested Pods
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans holds the objects that must still be deleted from etcd, each with the node that it came from. told is when the
-	// log last mentioned a contested Pod. Only the holder of turn uses orphans and told.
+	// orphans holds the objects that must still be deleted from etcd, each with the node that it came from. Only the holder of
+	// turn uses orphans.
 	orphans map[stream.ID]edge.NodeName
-	told    time.Time
 
 	claims *claims // guarded by the share's mu
 }
@@ -98,7 +98,7 @@ func NewNodeObjects(c NodeObjectsConfig) *NodeObjects {
 	o := &NodeObjects{
 		log: c.Log, refusals: rate.NewLimiter(refusalsPerSecond, refusalsPerSecond), member: c.Member, present: c.Present,
 		instance: rand.Text(), clock: c.Clock, kinds: c.Kinds, byName: map[string]Kind{}, write: c.Write, lookUp: c.Read,
-		flows: newFlows(), changed: make(chan struct{}, 1),
+		flows: newFlows(), tell: rate.Sometimes{Interval: tellEvery}, changed: make(chan struct{}, 1),
 		orphans: map[stream.ID]edge.NodeName{}, claims: newClaims(c.Quota),
 		contests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "yurt_coordinator_contests_total",
