@@ -43,17 +43,11 @@ type written struct {
 	in     edge.History  // the revision's history
 	at     time.Time
 	// waiting is what the cloud must still get; nil means nothing. If waiting is not nil, digest is the digest of object.
-	waiting *waiting
+	waiting *corev1.Event // never changed
 	digest  uint64
 }
 
 func (w written) moment() edge.Moment { return edge.Moment{History: w.in, Revision: w.object.Revision} }
-
-// waiting is an Event in the form that the cloud must get.
-type waiting struct {
-	event *corev1.Event // never changed
-	there bool          // the cloud has an Event of that name
-}
 
 func newEventLog(disk TakerDisk, from ends.Ends, history func() edge.History, lost, changed func()) *eventLog {
 	return &eventLog{disk: disk, ends: from, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
