@@ -53,11 +53,9 @@ func (t *Taker) Waits(info *request.RequestInfo) bool {
 	return (m == newEvent || m == changedEvent) && t.events.waits(about.Key)
 }
 
-// Hear calls pass to answer a program's write of an Event, and records the Event as the cloud answers it.
-func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	along := &alongside{ResponseWriter: w}
-	pass.ServeHTTP(along, r)
-	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
+// Heard records an Event as the cloud has answered a program's write of it.
+func (t *Taker) Heard(answer []byte) {
+	if object, ok := eventOf(answer); ok && len(answer) <= maxEventBytes {
 		t.events.add(object, t.config.Ends.Running())
 	}
 }
