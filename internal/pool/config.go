@@ -55,7 +55,7 @@ type Config struct {
 	// ProbePort is the TCP port of 127.0.0.1 to answer kubelet's probes on; 0 means any free one.
 	ProbePort int
 
-	// DataDir holds etcd's files, on a memory file system. Empty means a fresh directory on the first one found.
+	// DataDir holds etcd's files, on a memory file system.
 	DataDir string
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
@@ -125,8 +125,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.ProbePort, "probe-port", edge.PortCoordinatorProbes,
 		"TCP port of 127.0.0.1 to answer kubelet's probes on, which show no certificate; 0 takes any free one")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
-		"directory on a memory file system for etcd's files, emptied at start and removed at exit "+
-			"(default a fresh one on the first tmpfs found)")
+		"directory on a memory file system for etcd's files, emptied at start and removed at exit (required)")
 	fs.Int64Var(&c.QuotaBytes, "etcd-quota-bytes", DefaultQuotaBytes,
 		"how many bytes the pool's objects may take; when they are used up, the coordinator stops, and then starts "+
 			"empty")
@@ -230,6 +229,7 @@ func (c Config) validate() error {
 		{"tls-cert-file", c.TLSCertFile},
 		{"tls-private-key-file", c.TLSPrivateKeyFile},
 		{"client-ca-file", c.ClientCAFile},
+		{"data-dir", c.DataDir},
 	} {
 		if required.value == "" {
 			return fmt.Errorf("--%s is required", required.flag)

@@ -23,6 +23,7 @@ func goodConfig(t testing.TB, ca *pooltest.Authority) Config {
 	serving := ca.Issue(t, pooltest.Operator(), pooltest.Tomorrow())
 	return Config{
 		BindAddress:       "127.0.0.1",
+		DataDir:           dir + "/data",
 		TLSCertFile:       pooltest.WriteFile(t, dir, "serving.crt", serving.Cert),
 		TLSPrivateKeyFile: pooltest.WriteFile(t, dir, "serving.key", serving.Key),
 		ClientCAFile:      pooltest.WriteFile(t, dir, "ca.crt", ca.Pem),
@@ -53,6 +54,7 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 			[]string{"--service-cluster-ip-range", "CIDR"}},
 		{"tiny CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0/30" },
 			[]string{"--service-cluster-ip-range", "8"}},
+		{"no data directory", func(c *Config) { c.DataDir = "" }, []string{"--data-dir is required"}},
 		{"no certificate", func(c *Config) { c.TLSCertFile = "" }, []string{"--tls-cert-file is required"}},
 		{"addresses without an authority", func(c *Config) { c.PoolAddressesFile = "a" }, []string{"--pool-ca-file", "together"}},
 		{"no key", func(c *Config) { c.TLSPrivateKeyFile = "" }, []string{"--tls-private-key-file is required"}},
