@@ -118,7 +118,7 @@ func (w *applying) put(ctx context.Context, c change) error {
 			return err
 		}
 		_, ours := w.orphans[id]
-		if ours = ours || known && w.kind.node == nil; value != nil && !ours && !w.kind.isOf(w.node, value) {
+		if ours = ours || known && w.kind.shared; value != nil && !ours && !w.kind.isOf(w.node, value) {
 			return exchange.Refused(http.StatusConflict, "another object of that name is here, not one of node %q", w.node)
 		}
 		w.written = append(w.written, id)
@@ -147,15 +147,12 @@ func (w *applying) put(ctx context.Context, c change) error {
 
 // isOf reports whether value, as etcd has it, is an object of node n.
 func (k Kind) isOf(n edge.NodeName, value []byte) bool {
-	if k.node == nil {
-		return false
-	}
 	t, raw, err := stream.OpenEnvelope(value)
 	if err != nil || t.Encoding != stream.Protobuf {
 		return false
 	}
 	there := k.New()
-	return there.Unmarshal(raw) == nil && k.node(there) == n
+	return there.Unmarshal(raw) == nil && nodeOf(there) == n
 }
 
 // settle ends a push whose writing to etcd failed. It makes hubs push again what may not have been written. It releases the
@@ -232,7 +229,7 @@ func (o *NodeObjects) bury(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if value == nil || k.node != nil && !k.isOf(was, value) {
+		if value == nil || !k.shared && !k.isOf(was, value) {
 			continue
 		}
 		if err := batch.Remove(ctx, key); err != nil {

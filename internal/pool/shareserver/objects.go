@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -256,10 +257,10 @@ func (p *nodePush) event(e stream.Event, t stream.Type) (last bool, err error) {
 		err = exchange.Refused(http.StatusUnprocessableEntity, "a %s is not allowed in a push of objects", e.Type)
 	case t.GroupVersionKind != p.kind.Kind:
 		err = exchange.Refused(http.StatusUnprocessableEntity, "the events are of %s, want %s", t.GroupVersionKind, p.kind.Kind)
-	case !p.kind.namespaced && key.Namespace != "":
+	case !p.kind.namespaced() && key.Namespace != "":
 		err = exchange.Refused(http.StatusUnprocessableEntity, "%s has a namespace", key)
 	default:
-		err = CheckKey(key, p.kind.namespaced)
+		err = CheckKey(key, p.kind.namespaced())
 	}
 	if err != nil {
 		return false, err
@@ -326,8 +327,8 @@ func (k Kind) change(event stream.Event) change {
 	object := event.Object
 	c := change{key: k.Key(object.Key), offer: offer{
 		id: stream.ID{Resource: k.resource, Key: object.Key}, at: edge.Moment{Revision: object.Revision},
-		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.node == nil,
-		contestable: k.contestable,
+		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.shared,
+		contestable: k.resource == resourcePods,
 	}}
 	if event.Type == stream.Deleted {
 		return c
@@ -338,18 +339,14 @@ func (k Kind) change(event stream.Event) change {
 		c.refused = err
 		return c
 	}
-	if k.node != nil {
-		c.offer.node = k.node(decoded)
-	}
-	if k.uses != nil {
-		c.offer.uses = k.uses(decoded)
-	}
-	if k.about != nil {
-		about := k.about(decoded)
+	c.offer.node = nodeOf(decoded)
+	switch o := decoded.(type) {
+	case *corev1.Pod:
+		is := edge.PresenceOf(o)
+		c.offer.uses, c.pod = usesOf(o), &is
+	case *corev1.Event:
+		about := aboutOf(o)
 		c.offer.about = &about
-	}
-	if k.presence != nil {
-		c.pod = k.presence(decoded)
 	}
 	return c
 }
