@@ -41,7 +41,7 @@ type wiring struct {
 	etcd     *etcd.Member
 	listener *spread
 	local    net.Listener
-	// ready is called once the pool's roles and Leases are in place.
+	// ready is called once the pool's Leases are in place.
 	ready func(context.Context, kubernetes.Interface) error
 
 	client    kubernetes.Interface
