@@ -2,6 +2,7 @@ package edge
 
 import (
 	"net/netip"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -95,6 +96,15 @@ type NodePresence struct {
 	// Silent says that the node has not renewed its Lease for GraceSeconds in which the coordinator ran.
 	Silent       bool `json:"silent,omitempty"`
 	GraceSeconds int  `json:"graceSeconds"`
+}
+
+// Heard is how a coordinator hears of a node, by its own clock.
+type Heard struct {
+	Name NodeName
+	// Quiet is for how long the node has not renewed its Lease, counted up to Grace.
+	Quiet, Grace time.Duration
+	// Silent: it has not for Grace.
+	Silent bool
 }
 
 // MayBeEndpoint reports whether a Pod may have an address. As in Kubernetes, an endpoint may not be a loopback or link-local

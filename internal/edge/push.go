@@ -52,6 +52,16 @@ type ResourceState struct {
 	Watchers int      `json:"watchers"`
 }
 
+// Shared is how far a resource is that the pool shares, for people to see.
+type Shared struct {
+	// Resource is RESOURCE.GROUP, as the API shows it.
+	Resource string
+	// Complete: all of it has come since the coordinator started. Current: it is complete, and the leader brings each change.
+	Complete, Current bool
+	// Warns is what kubectl prints about it; empty means nothing.
+	Warns string
+}
+
 // NodeState is what a node has at a coordinator.
 type NodeState struct {
 	Objects []NodeObject `json:"objects"`

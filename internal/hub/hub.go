@@ -252,7 +252,7 @@ func (h *Hub) joinPool() (err error) {
 	h.serves.OwnLease = h.member.Heartbeats()
 	h.serves.CoordinatorLink = h.member.Link().Get
 	h.serves.Warrants = share.NewWarrants(share.WarrantsConfig{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word, Clock: h.ends.Clock,
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word,
 	})
 	h.parts.Add("disk and links", func(ctx context.Context) error {
 		return h.disk.Heed(ctx, h.cloud.Link(), h.member.Link())

@@ -2,8 +2,10 @@ package pool
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
@@ -60,6 +62,39 @@ type program struct {
 	ready   time.Duration // from its start
 }
 
+// loadGroup may do everything at a coordinator that buildProgram has built.
+const loadGroup = "load"
+
+// withLoad returns a file for go build's -overlay. With it, a coordinator has one more role, of loadGroup: all other clients may
+// write next to nothing.
+func withLoad(b *testing.B) string {
+	b.Helper()
+	file, err := filepath.Abs("access/rbac.go")
+	if err != nil {
+		b.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for before, more := range map[string]string{
+		"return []*rbacv1.ClusterRole{\n":        `clusterRole("load", rule([]string{"*"}, "*", "*")),`,
+		"return []*rbacv1.ClusterRoleBinding{\n": `clusterRoleBinding("load", "` + loadGroup + `"),`,
+	} {
+		if bytes.Count(text, []byte(before)) != 1 {
+			b.Fatalf("%s has not %q once", file, before)
+		}
+		text = bytes.Replace(text, []byte(before), []byte(before+more+"\n"), 1)
+	}
+	dir := b.TempDir()
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: pooltest.WriteFile(b, dir, "rbac.go", text)}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pooltest.WriteFile(b, dir, "overlay.json", overlay)
+}
+
+// buildProgram builds the program, with a role for the load.
 func buildProgram(b *testing.B) (file string, size int64) {
 	b.Helper()
 	if *programFile != "" {
@@ -71,7 +106,7 @@ func buildProgram(b *testing.B) (file string, size int64) {
 	}
 	file = filepath.Join(b.TempDir(), "yurt-coordinator")
 	build := exec.CommandContext(b.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w",
-		"-o", file, "yurtcoordinator/cmd/yurt-coordinator")
+		"-overlay", withLoad(b), "-o", file, "yurtcoordinator/cmd/yurt-coordinator")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)

@@ -3,19 +3,17 @@ package pool
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/util/keyutil"
+	"k8s.io/client-go/util/cert"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -55,7 +53,7 @@ type Config struct {
 	// ProbePort is the TCP port of 127.0.0.1 to answer kubelet's probes on; 0 means any free one.
 	ProbePort int
 
-	// DataDir holds etcd's files, on a memory file system. Empty means a fresh directory on the first one found.
+	// DataDir holds etcd's files, on a memory file system.
 	DataDir string
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
@@ -125,8 +123,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.ProbePort, "probe-port", edge.PortCoordinatorProbes,
 		"TCP port of 127.0.0.1 to answer kubelet's probes on, which show no certificate; 0 takes any free one")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
-		"directory on a memory file system for etcd's files, emptied at start and removed at exit "+
-			"(default a fresh one on the first tmpfs found)")
+		"directory on a memory file system for etcd's files, emptied at start and removed at exit (required)")
 	fs.Int64Var(&c.QuotaBytes, "etcd-quota-bytes", DefaultQuotaBytes,
 		"how many bytes the pool's objects may take; when they are used up, the coordinator stops, and then starts "+
 			"empty")
@@ -230,6 +227,7 @@ func (c Config) validate() error {
 		{"tls-cert-file", c.TLSCertFile},
 		{"tls-private-key-file", c.TLSPrivateKeyFile},
 		{"client-ca-file", c.ClientCAFile},
+		{"data-dir", c.DataDir},
 	} {
 		if required.value == "" {
 			return fmt.Errorf("--%s is required", required.flag)
@@ -282,39 +280,20 @@ func (c Config) checkFiles(now time.Time) error {
 }
 
 func checkPair(certFlag, certFile, keyFlag, keyFile string, now time.Time) error {
-	certPEM, err := read(certFlag, certFile)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
-		return err
+		return fmt.Errorf("--%s %s, --%s %s: %w", certFlag, certFile, keyFlag, keyFile, err)
 	}
-	keyPEM, err := read(keyFlag, keyFile)
-	if err != nil {
-		return err
-	}
-	certs := certificates(certPEM)
-	if len(certs) == 0 {
-		return fmt.Errorf("--%s %s: it has no PEM certificate", certFlag, certFile)
-	}
-	if _, err := keyutil.ParsePrivateKeyPEM(keyPEM); err != nil {
-		return fmt.Errorf("--%s %s: it has no PEM private key that can be read without a password", keyFlag, keyFile)
-	}
-	if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
-		return fmt.Errorf("--%s %s is not the key of --%s %s; give the two that were issued together (%w)",
-			keyFlag, keyFile, certFlag, certFile, err)
-	}
-	return expired(certFlag, certFile, certs[0], now)
+	return expired(certFlag, certFile, pair.Leaf, now)
 }
 
 func checkAuthorities(flag, file string, now time.Time) error {
-	content, err := read(flag, file)
+	all, err := cert.CertsFromFile(file)
 	if err != nil {
-		return err
+		return fmt.Errorf("--%s: %w", flag, err) // which names the file
 	}
-	certs := certificates(content)
-	if len(certs) == 0 {
-		return fmt.Errorf("--%s %s: it has no PEM certificate", flag, file)
-	}
-	for _, cert := range certs {
-		if err = expired(flag, file, cert, now); err == nil {
+	for _, each := range all {
+		if err = expired(flag, file, each, now); err == nil {
 			return nil // one valid certificate is enough: during a rotation a bundle also holds the old CA
 		}
 	}
@@ -323,37 +302,11 @@ func checkAuthorities(flag, file string, now time.Time) error {
 
 // expired returns an error for a certificate that has expired, but accepts one from the future. At the edge the clock is as
 // likely to be wrong as the certificate, and the client's clock decides.
-func expired(flag, file string, cert *x509.Certificate, now time.Time) error {
-	if now.After(cert.NotAfter) {
+func expired(flag, file string, of *x509.Certificate, now time.Time) error {
+	if now.After(of.NotAfter) {
 		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; "+
 			"renew it, or set the clock right",
-			flag, file, cert.Subject, cert.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			flag, file, of.Subject, of.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return nil
-}
-
-func certificates(content []byte) []*x509.Certificate {
-	var certs []*x509.Certificate
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil
-		}
-		certs = append(certs, cert)
-	}
-	return certs
-}
-
-func read(flag, file string) ([]byte, error) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", flag, err)
-	}
-	if strings.TrimSpace(string(content)) == "" {
-		return nil, fmt.Errorf("--%s %s: the file is empty", flag, file)
-	}
-	return content, nil
 }

@@ -23,6 +23,7 @@ func goodConfig(t testing.TB, ca *pooltest.Authority) Config {
 	serving := ca.Issue(t, pooltest.Operator(), pooltest.Tomorrow())
 	return Config{
 		BindAddress:       "127.0.0.1",
+		DataDir:           dir + "/data",
 		TLSCertFile:       pooltest.WriteFile(t, dir, "serving.crt", serving.Cert),
 		TLSPrivateKeyFile: pooltest.WriteFile(t, dir, "serving.key", serving.Key),
 		ClientCAFile:      pooltest.WriteFile(t, dir, "ca.crt", ca.Pem),
@@ -53,6 +54,7 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 			[]string{"--service-cluster-ip-range", "CIDR"}},
 		{"tiny CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0/30" },
 			[]string{"--service-cluster-ip-range", "8"}},
+		{"no data directory", func(c *Config) { c.DataDir = "" }, []string{"--data-dir is required"}},
 		{"no certificate", func(c *Config) { c.TLSCertFile = "" }, []string{"--tls-cert-file is required"}},
 		{"addresses without an authority", func(c *Config) { c.PoolAddressesFile = "a" }, []string{"--pool-ca-file", "together"}},
 		{"no key", func(c *Config) { c.TLSPrivateKeyFile = "" }, []string{"--tls-private-key-file is required"}},
@@ -62,15 +64,15 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 		{"unreadable key", func(c *Config) { c.TLSPrivateKeyFile = unreadable }, []string{"--tls-private-key-file"}},
 		{"a directory", func(c *Config) { c.ClientCAFile = dir }, []string{"--client-ca-file", "is a directory"}},
 		{"empty file", func(c *Config) { c.ClientCAFile = pooltest.WriteFile(t, dir, "empty", nil) },
-			[]string{"--client-ca-file", "empty"}},
+			[]string{"--client-ca-file", "does not contain any"}},
 		{"no PEM", func(c *Config) { c.ClientCAFile = pooltest.WriteFile(t, dir, "text", []byte("hello")) },
-			[]string{"--client-ca-file", "no PEM certificate"}},
+			[]string{"--client-ca-file", "does not contain any"}},
 		{"key in place of the certificate", func(c *Config) { c.TLSCertFile = c.TLSPrivateKeyFile },
-			[]string{"--tls-cert-file", "no PEM certificate"}},
+			[]string{"--tls-cert-file", "did find a private key"}},
 		{"certificate in place of the key", func(c *Config) { c.TLSPrivateKeyFile = c.TLSCertFile },
-			[]string{"--tls-private-key-file", "no PEM private key"}},
+			[]string{"--tls-private-key-file", "a certificate rather than a key"}},
 		{"another's key", func(c *Config) { c.TLSPrivateKeyFile = pooltest.WriteFile(t, dir, "other.key", other.Key) },
-			[]string{"--tls-private-key-file", "is not the key of --tls-cert-file"}},
+			[]string{"--tls-private-key-file", "private key does not match"}},
 		{"expired", func(c *Config) {
 			c.TLSCertFile = pooltest.WriteFile(t, dir, "old.crt", old.Cert)
 			c.TLSPrivateKeyFile = pooltest.WriteFile(t, dir, "old.key", old.Key)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
@@ -38,7 +39,7 @@ const placesOfState = 10
 // addressesOfNode is at how many addresses of a node its word has a coordinator look for a younger one.
 const addressesOfNode = 4
 
-var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
+var errNotSetUp = errors.New("the pool's Leases are not in place yet")
 
 // Server is what a coordinator takes from the API server that it makes one of. apiserver.Assembly is one.
 type Server interface {
@@ -46,7 +47,7 @@ type Server interface {
 	Client() kubernetes.Interface
 	// Informers are the server's own copies of objects.
 	Informers() informers.SharedInformerFactory
-	// Authorizer has Kubernetes' own, the Node authorizer and RBAC.
+	// Authorizer has Kubernetes' own: the Node authorizer, and what lets this process itself do everything.
 	Authorizer() authorizer.Authorizer
 	// Storage says where the server keeps each resource.
 	Storage() generic.RESTOptionsGetter
@@ -63,7 +64,7 @@ type Around struct {
 	// Port is where the pool's coordinators serve on the LAN, and Dial connects there.
 	Port uint16
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Ready is called once the pool's roles and Leases are in place. It fails only when ctx has ended.
+	// Ready is called once the pool's Leases are in place. It fails only when ctx has ended.
 	Ready func(ctx context.Context) error
 	Log   klog.Logger
 }
@@ -78,7 +79,7 @@ type Coordinator struct {
 	config    Config
 	around    Around
 	client    kubernetes.Interface
-	installed atomic.Bool // the pool's roles and Leases exist
+	installed atomic.Bool // the pool's Leases exist
 
 	members  *access.Members
 	denied   *access.Denied
@@ -103,6 +104,9 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 	c.Parts = apiserver.Parts{
 		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, config.PoolCAFile, clock),
 		Unrecognized: access.Unrecognized, Chain: c.chain,
+		ConnContext: func(ctx context.Context, of net.Conn) context.Context {
+			return conns.WithNewcomer(access.WithCaller(ctx), of)
+		},
 		MayLast: func(r *http.Request) bool {
 			return shareserver.MayLast(r) || state.MayLast(r)
 		},
@@ -139,8 +143,9 @@ func (c *Coordinator) brought() (w access.Word) {
 
 // decide makes the deciders of who may do what.
 func (c *Coordinator) decide() (err error) {
-	p, server := &c.Parts, c.around.Server
-	p.Authorizer, err = access.NewAuthorizer(c.denied, c.members, access.ReadPods(c.client.CoreV1()), server.Authorizer())
+	p, server, rights := &c.Parts, c.around.Server, access.NewRights(c.config.OwnSecrets)
+	p.Rules = rights
+	p.Authorizer, err = access.NewAuthorizer(c.denied, c.members, access.ReadPods(c.client.CoreV1()), server.Authorizer(), rights)
 	if err != nil {
 		return err
 	}
@@ -219,10 +224,12 @@ func (c *Coordinator) AddTo(add func(name string, run func(context.Context) erro
 	})
 	add("succession", c.successor().Run)
 	add("setup", func(ctx context.Context) error {
-		return access.NewSetup(c.client, c.config.OwnSecrets, c.config.Ends.Chance).Run(ctx, func(ctx context.Context) error {
+		if access.Furnish(ctx, c.client) == nil {
 			c.installed.Store(true)
-			return c.around.Ready(ctx)
-		})
+			_ = c.around.Ready(ctx) // fails only when ctx has ended
+		}
+		<-ctx.Done()
+		return nil
 	})
 }
 

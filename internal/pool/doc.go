@@ -14,7 +14,7 @@
 //
 // Invariants:
 //   - etcd outlives kube-apiserver: it starts first and stops last. A kube-apiserver that loses its etcd hangs.
-//   - Ready means everything: etcd, the API, and the pool's own roles and Leases. A hub never meets a half-made coordinator.
+//   - Ready means everything: etcd, the API, and the pool's own Leases. A hub never meets a half-made coordinator.
 //   - No caller is believed about its place in the pool: a node writes only its own name into the election Lease, and only
 //     this process's monotonic clock says whether a holder has lapsed, never a renewTime.
 //   - A pool's resources come through the mirror, as the cloud's own bytes, only from the leader under its present term.

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/apiserver"
 )
 
@@ -117,14 +116,11 @@ const tellEvery = 10 * time.Second
 type strangers struct {
 	refused prometheus.Counter
 	log     klog.Logger
-	clock   ends.Clock
-
-	mu   sync.Mutex
-	told time.Time
+	tell    rate.Sometimes
 }
 
-func newStrangers(log klog.Logger, c ends.Clock) *strangers {
-	return &strangers{log: log, clock: c, refused: prometheus.NewCounter(prometheus.CounterOpts{
+func newStrangers(log klog.Logger) *strangers {
+	return &strangers{log: log, tell: rate.Sometimes{Interval: tellEvery}, refused: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "yurt_coordinator_kubelets_refused_total",
 		Help: "Connections to kubelets that were given up since what serves there is not known to be the node's kubelet.",
 	})}
@@ -132,14 +128,5 @@ func newStrangers(log klog.Logger, c ends.Clock) *strangers {
 
 func (s *strangers) note(node string, why error) {
 	s.refused.Inc()
-	s.mu.Lock()
-	now := s.clock.Running()
-	quiet := !s.told.IsZero() && now.Sub(s.told) < tellEvery
-	if !quiet {
-		s.told = now
-	}
-	s.mu.Unlock()
-	if !quiet {
-		s.log.Info("Refused a kubelet", "of", node, "why", why.Error())
-	}
+	s.tell.Do(func() { s.log.Info("Refused a kubelet", "of", node, "why", why.Error()) })
 }

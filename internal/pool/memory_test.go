@@ -8,16 +8,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -28,7 +25,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-var programFile = flag.String("program", "", "a yurt-coordinator to measure instead of one built now")
+var programFile = flag.String("program", "",
+	"a yurt-coordinator to measure instead of one built now; a load needs a role in it, see withLoad")
 
 var patchFor = flag.Duration("patch", 60*time.Second, "how long BenchmarkMemory patches at full speed")
 
@@ -58,7 +56,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 func benchPodsAndNodes(ctx context.Context, b *testing.B, p *program) {
-	client := p.almighty(ctx, b)
+	client := p.almighty(b)
 	each(b, 500, func(i int) error {
 		_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: large(fmt.Sprintf("n%d", i))},
 			metav1.CreateOptions{})
@@ -133,7 +131,7 @@ func benchPodsAndNodes(ctx context.Context, b *testing.B, p *program) {
 // benchPoolResources pushes what the leader of a large pool does. What a client lists through kube-apiserver is decoded
 // for it: its figures are after that.
 func benchPoolResources(ctx context.Context, b *testing.B, p *program) {
-	client := p.almighty(ctx, b)
+	client := p.almighty(b)
 	c := &coordinator{ca: p.ca, address: p.address}
 	c.lead(b, "n1", 1)
 	all := manySlices(b, 5000)
@@ -227,38 +225,10 @@ func (p *program) report(b *testing.B, when string) {
 	}
 }
 
-// almighty is a client that may do what no client may, by a role that is put into etcd past the API.
-func (p *program) almighty(ctx context.Context, b *testing.B) kubernetes.Interface {
+// almighty is a client that may do what no client may, by the role that buildProgram adds.
+func (p *program) almighty(b *testing.B) kubernetes.Interface {
 	b.Helper()
-	etcd, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"unix://" + filepath.Join(p.dataDir, "etcd.sock")}, DialTimeout: 5 * time.Second,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer etcd.Close() //nolint:errcheck // the benchmark's own client
-	for key, object := range map[string]any{
-		"/registry/clusterroles/load": &rbacv1.ClusterRole{
-			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-			ObjectMeta: metav1.ObjectMeta{Name: "load", UID: "1"},
-			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
-		},
-		"/registry/clusterrolebindings/load": &rbacv1.ClusterRoleBinding{
-			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: "load", UID: "2"},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "load"}},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "load"},
-		},
-	} {
-		text, err := json.Marshal(object)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := etcd.Put(ctx, key, string(text)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	cert := p.ca.Issue(b, pkix.Name{CommonName: "load"}, pooltest.Tomorrow())
+	cert := p.ca.Issue(b, pkix.Name{CommonName: "load", Organization: []string{loadGroup}}, pooltest.Tomorrow())
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "https://" + p.address, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.ca.Pem, CertData: cert.Cert, KeyData: cert.Key},
@@ -267,12 +237,5 @@ func (p *program) almighty(ctx context.Context, b *testing.B) kubernetes.Interfa
 	if err != nil {
 		b.Fatal(err)
 	}
-	for {
-		if _, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
-			return client
-		}
-		if ctx.Err() != nil {
-			b.Fatalf("the role of the load is not in effect: %v", err)
-		}
-	}
+	return client
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -51,26 +50,22 @@ import (
 
 // modelled is a Server that is a model: it has neither kube-apiserver nor etcd. Kubernetes' own authorizers are real.
 type modelled struct {
-	client     kubernetes.Interface
-	factory    informers.SharedInformerFactory
-	authorizer authorizer.Authorizer
-	roots      *x509.CertPool
+	client  kubernetes.Interface
+	factory informers.SharedInformerFactory
+	roots   *x509.CertPool
 }
 
 func newModelled(client kubernetes.Interface, ca *x509.Certificate) *modelled {
 	m := &modelled{client: client, factory: informers.NewSharedInformerFactory(client, 0), roots: x509.NewCertPool()}
 	m.roots.AddCert(ca)
 	apiserver.Unfilled(m.factory)
-	m.authorizer = stock.Authorizer(m.factory)
 	return m
 }
 
 func (m *modelled) Client() kubernetes.Interface               { return m.client }
 func (m *modelled) Informers() informers.SharedInformerFactory { return m.factory }
-func (m *modelled) Authorizer() authorizer.Authorizer {
-	return m.authorizer
-}
-func (m *modelled) Storage() generic.RESTOptionsGetter { return m }
+func (m *modelled) Authorizer() authorizer.Authorizer          { return stock.Authorizer() }
+func (m *modelled) Storage() generic.RESTOptionsGetter         { return m }
 
 func (m *modelled) VerifyOptions() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: m.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
@@ -137,38 +132,13 @@ func (b *inBubble) sleep(d time.Duration) {
 	b.stands, b.slept = time.Time{}, b.slept+d
 }
 
-// reviews answers what a coordinator asks its server: whether somebody may do something.
-func (b *inBubble) reviews(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		var review authorizationv1.SubjectAccessReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		asked := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: review.Spec.User, Groups: review.Spec.Groups}}
-		if of := review.Spec.ResourceAttributes; of != nil {
-			asked.ResourceRequest, asked.Verb, asked.Namespace, asked.Name = true, of.Verb, of.Namespace, of.Name
-			asked.APIGroup, asked.Resource = of.Group, of.Resource
-		} else {
-			asked.Verb, asked.Path = review.Spec.NonResourceAttributes.Verb, review.Spec.NonResourceAttributes.Path
-		}
-		decision, _, _ := b.it.Parts.Authorizer.Authorize(r.Context(), asked)
-		review.Status.Allowed = decision == authorizer.DecisionAllow
-		answer(w, review)
-	})
-}
-
 // newInBubble starts one with the nodes n1 and n2.
 func newInBubble(t *testing.T) *inBubble {
 	b := &inBubble{T: t, ca: pooltest.NewAuthority(t, "pool-ca")}
 	cfg := model.Config{Store: model.NewStore(), Random: model.NewRandom(0), Clock: clock.RealClock{}}
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://pool", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
-		Transport: &model.Wire{User: &user.DefaultInfo{Name: "self"}, Handler: b.reviews(model.NewServer(cfg))},
+		Transport: &model.Wire{User: &user.DefaultInfo{Name: "self"}, Handler: model.NewServer(cfg)},
 	})
 	if err != nil {
 		t.Fatal(err)

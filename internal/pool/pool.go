@@ -43,7 +43,7 @@ var ErrStopTimeout = errors.New("not everything stopped in time; the rest ends w
 // Pool is one coordinator. Make it with New, and Run it once.
 type Pool struct {
 	config  Config
-	ready   chan struct{} // closed when etcd, the API and the pool's own roles and Leases all work
+	ready   chan struct{} // closed when etcd, the API and the pool's own Leases all work
 	address string        // set before ready is closed, as probes
 	probes  string        // the address of kubelet's probes
 }

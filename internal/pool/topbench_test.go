@@ -36,7 +36,7 @@ func BenchmarkTop(b *testing.B) {
 }
 
 func benchTop(ctx context.Context, b *testing.B, p *program) {
-	api := p.almighty(ctx, b)
+	api := p.almighty(b)
 	var readings []*atomic.Int64
 	if _, err := api.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 		metav1.CreateOptions{}); err != nil {

@@ -41,7 +41,7 @@ type wiring struct {
 	etcd     *etcd.Member
 	listener *spread
 	local    net.Listener
-	// ready is called once the pool's roles and Leases are in place.
+	// ready is called once the pool's Leases are in place.
 	ready func(context.Context, kubernetes.Interface) error
 
 	client    kubernetes.Interface
@@ -102,7 +102,7 @@ func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, f
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator, error) {
 	log := klog.FromContext(ctx)
-	c.strangers = newStrangers(log, c.config.Ends.Clock)
+	c.strangers = newStrangers(log)
 	c.reach = apiserver.NewReach(c.kubelets())
 	config, err := c.apiserver()
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator,
 	}
 	c.members, c.reported = coordinator.members, kube.Informers().Coordination().V1().Leases().Lister()
 	parts := &coordinator.Parts
-	parts.Gate, parts.ConnContext, parts.AuditPolicy = c.gate(log), conns.WithNewcomer, auditPolicy()
+	parts.Gate, parts.AuditPolicy = c.gate(log), auditPolicy()
 	parts.AuditLog = newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond))
 	if err := c.show(kube, coordinator); err != nil {
 		return nil, nil, err
@@ -144,7 +144,10 @@ func (c *wiring) show(kube *apiserver.Assembly, coordinator *Coordinator) (err e
 	if err != nil {
 		return err
 	}
-	site, err := c.page(coordinator)
+	site, err := page.New(page.Config{
+		Client: c.client, Leader: coordinator.elected.Leader, Host: c.config.NodeName, Clock: c.config.Ends.Clock,
+		Version: version.Get().Version, Heard: coordinator.present.Nodes, Shared: coordinator.mirrored.Shared,
+	})
 	if err != nil {
 		return err
 	}
@@ -158,30 +161,6 @@ func (c *wiring) show(kube *apiserver.Assembly, coordinator *Coordinator) (err e
 	parts.Handlers[edge.PathPage], parts.Handlers[nodePoolsGroup] = site, servesNodePools(pools)
 	parts.Handlers[edge.PathLinks] = access.LinkIssuer{Links: links, Open: c.linked.Open}
 	return nil
-}
-
-// page is what people look at.
-func (c *wiring) page(of *Coordinator) (*page.Page, error) {
-	return page.New(page.Config{
-		Client: c.client, Leader: of.elected.Leader, Host: c.config.NodeName, Clock: c.config.Ends.Clock,
-		Version: version.Get().Version,
-		Heard: func() []page.Heard {
-			var all []page.Heard
-			for _, n := range of.present.Nodes() {
-				all = append(all, page.Heard(n))
-			}
-			return all
-		},
-		Shared: func() []page.Shared {
-			var all []page.Shared
-			for _, s := range of.mirrored.Standings() {
-				all = append(all, page.Shared{
-					Resource: s.Resource.String(), Complete: s.Complete, Current: s.Current, Warns: s.Warns,
-				})
-			}
-			return all
-		},
-	})
 }
 
 // gate lets in who shows a certificate of the pool's.

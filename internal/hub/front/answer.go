@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
@@ -146,7 +147,9 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination
 	out, end := a.shown(&attempt{ResponseWriter: w, none: none, next: next}, r)
 	switch keeper := a.f.cfg.Keeper; {
 	case to.Hears == StandIn:
-		a.f.cfg.StandIn.Hear(out, r, a.cloud(to))
+		if answer, ok := recall.Overhear(out, r, a.cloud(to)); ok {
+			a.f.cfg.StandIn.Heard(answer)
+		}
 	case to.Hears != Recall:
 		a.cloud(to).ServeHTTP(out, r)
 	case to.Kind == NodeStatus:

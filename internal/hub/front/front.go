@@ -79,8 +79,8 @@ type OfflineWriter interface {
 	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body. It is nil
 	// if the body is longer than BodyBytes, or of unknown length.
 	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
-	// Hear calls pass to answer, and records the answer.
-	Hear(w http.ResponseWriter, r *http.Request, pass http.Handler)
+	// Heard records the cloud's answer to a write that has succeeded.
+	Heard(answer []byte)
 }
 
 // Warrants decides what coordinators may do with this node's kubelet.

@@ -60,7 +60,7 @@ func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *lead.Rep
 // duties returns what this hub does while it leads at a coordinator. At each such coordinator it forwards heartbeats and
 // reports which nodes it hears there, because some node may reach only that one. It also pushes the shared resources to each,
 // so that a standby can become home at once. It compares lines only at home.
-func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *lead.Reporter) ([]lead.Duty, error) {
+func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *lead.Reporter) []lead.Duty {
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Told: c.state}, term)
 		if errors.Is(err, heartbeat.ErrUnable) {
@@ -68,10 +68,7 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 		}
 		return err
 	}
-	pusher, err := share.NewPool(share.PoolConfig{Config: m.pushes(c), Resources: shared{m}, Leases: c.leases})
-	if err != nil {
-		return nil, err
-	}
+	pusher := share.NewPool(share.PoolConfig{Config: m.pushes(c), Resources: shared{m}, Leases: c.leases})
 	lines := lead.NewLineWatch(lead.LineWatchConfig{
 		Node:   m.cfg.Node,
 		Lines:  func(now time.Time) map[edge.NodeName]edge.Line { return reporter.Lines(edge.Slot(c.slot), now) },
@@ -89,7 +86,7 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 			})
 		}},
 		m.home.Only(c.slot, lead.Duty{Name: "compare lines", Run: lines.Run}),
-	}, nil
+	}
 }
 
 // reportEvery returns how often a leader repeats its report of the pool to the cloud. A report costs 1 KB each way, and the

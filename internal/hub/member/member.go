@@ -156,14 +156,10 @@ func (m *Membership) elect() error {
 	}
 	forwarder, reporter := m.forwarder(cloud), m.reporter(cloud)
 	for i, c := range m.coordinators {
-		duties, err := m.duties(c, forwarder, reporter)
-		if err != nil {
-			return err
-		}
 		c.elector = lead.NewElector(lead.ElectorConfig{
 			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
-			Seen: c.state.Election(), Lead: lead.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful,
-			Ends: m.cfg.Ends, Prove: prove(cloud, m.cfg.Pool),
+			Seen: c.state.Election(), Lead: lead.Together(m.duties(c, forwarder, reporter)...), Metrics: c.metrics,
+			Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends, Prove: prove(cloud, m.cfg.Pool),
 		})
 		m.home.Elects(i, c.elector, m.complete(c))
 	}

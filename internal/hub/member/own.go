@@ -21,16 +21,13 @@ func (m *Membership) Follow(what *cache.Set) error {
 		m.part.Add(c.named("role"), c.elector.Run)
 	}
 	for _, c := range m.coordinators {
-		filler, err := share.NewFiller(share.FillerConfig{
+		filler := share.NewFiller(share.FillerConfig{
 			Config: m.pushes(c), Resources: shared{m}, Leases: c.leases, CloudLink: m.cfg.Cloud.Link(), Link: c.upstream.Link(),
 			Leader: func() (edge.NodeName, <-chan struct{}) {
 				standing, changed := c.elector.Standing().Watch()
 				return standing.Leader, changed
 			},
 		})
-		if err != nil {
-			return err
-		}
 		m.part.Add(c.named("fill in for a leader"), filler.Run)
 	}
 	if !m.cfg.OwnObjects {
@@ -57,14 +54,10 @@ func (m *Membership) Follow(what *cache.Set) error {
 		Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), History: number, Ends: m.cfg.Ends,
 	})
 	for _, c := range m.coordinators {
-		pusher, err := share.NewNode(share.NodeConfig{
+		pushers = append(pushers, share.NewNode(share.NodeConfig{
 			Config: m.pushes(c), Pool: m.cfg.Pool, Followed: m.ofNode, Secrets: m.cfg.OwnSecrets, Link: c.upstream.Link(),
 			CloudLink: m.cfg.Cloud.Link(), Accounts: accounts, Overlay: taker,
-		})
-		if err != nil {
-			return err
-		}
-		pushers = append(pushers, pusher)
+		}))
 	}
 	var tell []views.Coordinator
 	for _, c := range m.coordinators {

@@ -129,6 +129,13 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 	}
 }
 
+// Overhear lets the handler pass answer a request, and returns the answer too, if it is a whole, uncompressed one of success.
+func Overhear(w http.ResponseWriter, r *http.Request, pass http.Handler) (answer []byte, ok bool) {
+	t := &tee{ResponseWriter: w, most: answerBytes}
+	pass.ServeHTTP(t, r) // one that breaks off panics
+	return t.body.Bytes(), t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated)
+}
+
 // errNotSingle says that a request is not one whose answer is remembered.
 var errNotSingle = errors.New("it does not read one thing")
 

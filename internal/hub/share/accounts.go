@@ -234,30 +234,31 @@ func accountObject(a *corev1.ServiceAccount) (stream.Object, error) {
 	return stream.Scan(stream.Protobuf, raw)
 }
 
-// podAccount is the name of a Pod's ServiceAccount, at a revision of the Pod.
+// podAccount is the name of a Pod's ServiceAccount, at a moment of the Pod.
 type podAccount struct {
-	revision edge.Revision
-	name     string
+	as   edge.Moment
+	name string
 }
 
-// accountsOf returns the ServiceAccounts of the Pods in objects. The map read caches the decoded names; accountsOf updates it.
-func accountsOf(objects map[stream.ID]stream.Object, read map[stream.Key]podAccount) map[stream.Key]struct{} {
+// accountsOf returns the ServiceAccounts of the Pods in w. The map read caches the decoded names; accountsOf updates it.
+func accountsOf(w want, read map[stream.Key]podAccount) map[stream.Key]struct{} {
 	keys := map[stream.Key]struct{}{}
 	for k := range read {
-		if _, still := objects[stream.ID{Resource: pods, Key: k}]; !still {
+		if _, still := w.objects[stream.ID{Resource: pods, Key: k}]; !still {
 			delete(read, k)
 		}
 	}
-	for i, o := range objects {
+	for i, o := range w.objects {
 		if i.Resource != pods {
 			continue
 		}
-		if read[i.Key].revision != o.Revision {
+		// After a restore of the cloud, another Pod may have the name and the revision of an earlier one.
+		if as := w.mark(i).Moment; read[i.Key].as != as {
 			var pod corev1.Pod
 			if err := pod.Unmarshal(o.Raw); err != nil {
 				continue
 			}
-			read[i.Key] = podAccount{o.Revision, pod.Spec.ServiceAccountName}
+			read[i.Key] = podAccount{as, pod.Spec.ServiceAccountName}
 		}
 		if name := read[i.Key].name; name != "" {
 			keys[stream.Key{Namespace: i.Namespace, Name: name}] = struct{}{}

@@ -274,3 +274,14 @@ func TestAccountsOfARestoredCloud(t *testing.T) {
 		w.has("configmaps shop/conf@7", "nodes /n1@5h1", "pods shop/b@25", "serviceaccounts shop/web@2h1")
 	})
 }
+
+// TestAPodOfARestoredCloud may have the name and the revision of a Pod of before, and another account.
+func TestAPodOfARestoredCloud(t *testing.T) {
+	inNodeWorld(t, func(w *nodeWorld) {
+		w.oneAccount()
+		w.cloud.setAccount("other", 4)
+		w.pods.restore(30, w.podWith("b", "other", 25))
+		time.Sleep(time.Second)
+		w.read("other")
+	})
+}

@@ -59,10 +59,6 @@ type Config struct {
 	Ends ends.Ends
 }
 
-func (c *Config) isComplete() bool {
-	return c.Node != "" && c.Transport != nil && c.Base != nil && c.Later != nil
-}
-
 // refusal is an answer other than 200, or the line with which a coordinator ends a streamed answer.
 type refusal struct {
 	code       int

@@ -1,10 +1,8 @@
 package share
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -20,7 +18,7 @@ const (
 	// kept Events; the oldest are dropped first.
 	eventLife     = time.Hour
 	maxKeptEvents = 500
-	// maxEventBytes bounds an Event, and the answer that alongside copies. An Event has a few hundred bytes.
+	// maxEventBytes bounds an Event, which has a few hundred bytes.
 	maxEventBytes = 32 << 10
 )
 
@@ -43,17 +41,11 @@ type written struct {
 	in     edge.History  // the revision's history
 	at     time.Time
 	// waiting is what the cloud must still get; nil means nothing. If waiting is not nil, digest is the digest of object.
-	waiting *waiting
+	waiting *corev1.Event // never changed
 	digest  uint64
 }
 
 func (w written) moment() edge.Moment { return edge.Moment{History: w.in, Revision: w.object.Revision} }
-
-// waiting is an Event in the form that the cloud must get.
-type waiting struct {
-	event *corev1.Event // never changed
-	there bool          // the cloud has an Event of that name
-}
 
 func newEventLog(disk TakerDisk, from ends.Ends, history func() edge.History, lost, changed func()) *eventLog {
 	return &eventLog{disk: disk, ends: from, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
@@ -147,43 +139,6 @@ func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 		}
 	}
 }
-
-// alongside passes on an answer, and keeps a copy of it.
-type alongside struct {
-	http.ResponseWriter
-	status int
-	text   bytes.Buffer
-	over   bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (a *alongside) WriteHeader(status int) {
-	if a.status == 0 && status >= http.StatusOK {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (a *alongside) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	n, err := a.ResponseWriter.Write(p)
-	if a.over = a.over || err != nil || a.text.Len()+n > maxEventBytes; !a.over {
-		a.text.Write(p[:n])
-	}
-	return n, err
-}
-
-// whole reports whether the copy is a whole, uncompressed answer of success.
-func (a *alongside) whole() bool {
-	return !a.over && (a.status == http.StatusOK || a.status == http.StatusCreated) &&
-		a.Header().Get("Content-Encoding") == ""
-}
-
-// Unwrap lets http.ResponseController reach Flush and the deadlines.
-func (a *alongside) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // eventOf reads an Event from an answer.
 func eventOf(text []byte) (stream.Object, bool) {

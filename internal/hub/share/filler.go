@@ -66,17 +66,14 @@ type refusedOffer struct {
 }
 
 // NewFiller returns a Filler. It registers its metrics, and does no I/O.
-func NewFiller(c FillerConfig) (*Filler, error) {
-	if !c.isComplete() || c.Resources == nil || c.Leases == nil || c.CloudLink == nil || c.Link == nil || c.Leader == nil {
-		return nil, errors.New("share: a Filler needs Node, Transport, Base, Later, Resources, Leases, both links and Leader")
-	}
+func NewFiller(c FillerConfig) *Filler {
 	return &Filler{
 		config: c, lease: lease{c.Leases, edge.LeaseFiller}, refused: map[schema.GroupVersionResource]refusedOffer{},
 		fills: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_fills_total",
 			Help: "Times that this hub, without a link to the cloud, brought a resource to a coordinator that nobody led.",
 		}, []string{"resource"}),
-	}, nil
+	}
 }
 
 // Run fills until ctx ends, and returns nil.

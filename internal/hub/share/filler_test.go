@@ -90,16 +90,13 @@ func (s *site) hub(name string, at edge.Moment) *hub {
 	}
 	resources := &set{}
 	resources.become(h.things)
-	filler, err := NewFiller(FillerConfig{
+	filler := NewFiller(FillerConfig{
 		Config: Config{
 			Node: h.name, Transport: h, Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			Metrics: prometheus.NewRegistry(), Later: told(s.t),
 		},
 		Resources: resources, Leases: s.leases, CloudLink: h.cloud, Link: h.lan, Leader: h.leading.Watch,
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), ktesting.NewLogger(s.t, ktesting.NewConfig())))
 	done := make(chan struct{})
 	go func() {
@@ -332,15 +329,12 @@ func TestATurnEndsByItself(t *testing.T) {
 	inSite(t, func(s *site) {
 		h := s.hub("n1", edge.Moment{})
 		h.stop()
-		f, err := NewFiller(FillerConfig{
+		f := NewFiller(FillerConfig{
 			Config: Config{
 				Node: "n1", Transport: h, Base: &url.URL{}, Later: told(t), Metrics: prometheus.NewRegistry(),
 			},
 			Resources: &set{}, Leases: s.leases, CloudLink: h.cloud, Link: h.lan, Leader: h.leading.Watch,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		term, done, err := f.turn(s.t.Context())
 		if err != nil {
 			t.Fatal(err)

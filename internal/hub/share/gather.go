@@ -74,7 +74,7 @@ func (g *gatherer) gather(ctx context.Context) want {
 		w.add(i, o.Object, o.in)
 	}
 	if _, known := read[allPods]; known {
-		g.Accounts.want(g.changed, accountsOf(w.objects, g.podAccounts), g.Ends.Running())
+		g.Accounts.want(g.changed, accountsOf(w, g.podAccounts), g.Ends.Running())
 	}
 	g.Accounts.addTo(w)
 	g.Overlay.AddTo(w.objects, w.in, w.locals, w.cut)

@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -82,11 +81,7 @@ type nodeMetrics struct {
 }
 
 // NewNode returns a Node. It registers its metrics, and does no I/O.
-func NewNode(c NodeConfig) (*Node, error) {
-	if !c.isComplete() || c.Pool == "" || c.Followed == nil || c.Link == nil || c.CloudLink == nil || c.Accounts == nil ||
-		c.Overlay == nil {
-		return nil, errors.New("share: a Node needs all of its NodeConfig")
-	}
+func NewNode(c NodeConfig) *Node {
 	registry := promauto.With(c.Metrics)
 	n := &Node{
 		config: c, coordinator: nodeShare{c.client(edge.PathOwn)}, changed: newBell(), refused: map[stream.ID]offer{},
@@ -106,7 +101,7 @@ func NewNode(c NodeConfig) (*Node, error) {
 		},
 	}
 	n.gatherer = newGatherer(c, n.changed)
-	return n, nil
+	return n
 }
 
 // Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.

@@ -235,8 +235,7 @@ func inNodeWorldWith(t *testing.T, begin, test func(*nodeWorld)) {
 				return w.history
 			},
 		})
-		var err error
-		w.pusher, err = NewNode(NodeConfig{
+		w.pusher = NewNode(NodeConfig{
 			Config: Config{
 				Node: "n1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
 				Later: func(in edge.History) bool {
@@ -255,9 +254,6 @@ func inNodeWorldWith(t *testing.T, begin, test func(*nodeWorld)) {
 				return slices.Clone(w.followed)
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		begin(w)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)

@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -132,10 +131,7 @@ type poolMetrics struct {
 }
 
 // NewPool returns a Pool. It registers its metrics, and does no I/O.
-func NewPool(c PoolConfig) (*Pool, error) {
-	if !c.isComplete() || c.Resources == nil || c.Leases == nil {
-		return nil, errors.New("share: a Pool needs Node, Transport, Base, Later, Resources and Leases")
-	}
+func NewPool(c PoolConfig) *Pool {
 	registry := promauto.With(c.Metrics)
 	return &Pool{config: c, metrics: poolMetrics{
 		pushes: registry.NewCounterVec(prometheus.CounterOpts{
@@ -148,7 +144,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 			Name: "yurthub_declared_resources",
 			Help: "1 for a resource that this hub, as the leader, declares to be current in the coordinator.",
 		}, []string{"resource"}),
-	}}, nil
+	}}
 }
 
 // Run pushes for one term. When ctx ends, it breaks off requests under way and returns nil. Only one Run may be active at a time.

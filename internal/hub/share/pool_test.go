@@ -684,12 +684,6 @@ func TestRunReturnsAtOnce(t *testing.T) {
 	}
 }
 
-func TestNewWantsWhatItNeeds(t *testing.T) {
-	if _, err := NewPool(PoolConfig{Config: Config{Node: "n1"}}); err == nil {
-		t.Error("New took a Config without a coordinator")
-	}
-}
-
 func FuzzRefusal(f *testing.F) {
 	f.Add(409, "12", `{"applied":"7"}`)
 	f.Add(503, "-1", `{"applied":7,"message":["x"]}`)

@@ -461,15 +461,11 @@ func inWorld(t *testing.T, test func(*world)) {
 		w.valid.Store(true)
 		w.leases.Edit(edge.NamespaceSystem, edge.LeaseInformerSync, func(*coordinationv1.Lease) {})
 		w.set.become(w.things)
-		var err error
-		w.pusher, err = NewPool(PoolConfig{Resources: w.set, Leases: w.leases, Config: Config{
+		w.pusher = NewPool(PoolConfig{Resources: w.set, Leases: w.leases, Config: Config{
 			Node: "n1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			Metrics: prometheus.NewRegistry(),
 			Later:   func(h edge.History) bool { return w.later == nil || w.later(h) },
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		test(w)
 		if w.stop != nil {
 			w.stop()

@@ -1,14 +1,15 @@
 package share
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
-	"io"
-	"maps"
 	"mime"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -52,11 +53,9 @@ func (t *Taker) Waits(info *request.RequestInfo) bool {
 	return (m == newEvent || m == changedEvent) && t.events.waits(about.Key)
 }
 
-// Hear calls pass to answer a program's write of an Event, and records the Event as the cloud answers it.
-func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	along := &alongside{ResponseWriter: w}
-	pass.ServeHTTP(along, r)
-	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
+// Heard records an Event as the cloud has answered a program's write of it.
+func (t *Taker) Heard(answer []byte) {
+	if object, ok := eventOf(answer); ok && len(answer) <= maxEventBytes {
 		t.events.add(object, t.config.Ends.Running())
 	}
 }
@@ -73,43 +72,47 @@ func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	if err != nil {
 		return false
 	}
-	response, err := t.answer(r, contentType, body, m, about)
+	a, err := t.answer(r, contentType, body, m, about)
 	if err != nil {
 		klog.FromContext(r.Context()).V(2).Info("Not taken in the cloud's place", "method", r.Method, "path", r.URL.Path,
 			"err", err)
 		return false
 	}
 	t.metrics.local.WithLabelValues(m.String()).Inc()
-	defer response.Body.Close()
-	maps.Copy(w.Header(), response.Header)
-	w.WriteHeader(response.StatusCode)
-	_, _ = io.Copy(w, response.Body) // fails only if the program goes away, or the coordinator does in the middle of its answer
+	w.Header().Set("Warning", `110 yurthub "the cloud cannot be reached; it will hear of this when it is back"`)
+	a.write(w, "no-cache, private")
 	return true
 }
 
 // answer returns the answer in the cloud's place, which may be a refusal in Kubernetes' form. It returns an error if the Taker
 // does not accept the write.
-func (t *Taker) answer(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
-	response, err := t.taken(r, contentType, body, m, about)
-	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
-		s := no.Status()
-		return respondStatus(r, &s), nil
-	}
-	return response, err
-}
-
-func (t *Taker) taken(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
+func (t *Taker) answer(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (answer, error) {
+	var raw []byte
+	var err error
+	code := http.StatusOK
 	switch m {
 	case newEvent:
-		return t.takeEvent(r, about.Key, body)
+		code = http.StatusCreated
+		raw, err = t.takeEvent(r.Context(), about.Key, body)
 	case changedEvent:
-		return t.takePatch(r, about.Key, contentType, body)
-	default:
-		return t.takeStatus(r, about, contentType, body)
+		raw, err = t.takePatch(r.Context(), about.Key, contentType, body)
+	case statusWrite:
+		raw, err = t.takeStatus(r.Method, about, contentType, body)
 	}
+	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
+		s := no.Status()
+		s.APIVersion, s.Kind = "v1", "Status"
+		text, err := json.Marshal(s)
+		return answer{int(s.Code), runtime.ContentTypeJSON, text}, err
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	kind := corev1.SchemeGroupVersion.WithKind(kinds[about.Resource])
+	return answerOf(r, code, kind, raw, newWritable(about.Resource))
 }
 
-func (t *Taker) takeEvent(r *http.Request, about stream.Key, body []byte) (*http.Response, error) {
+func (t *Taker) takeEvent(ctx context.Context, about stream.Key, body []byte) ([]byte, error) {
 	event, err := readEvent(body)
 	if err != nil {
 		return nil, err
@@ -124,11 +127,11 @@ func (t *Taker) takeEvent(r *http.Request, about stream.Key, body []byte) (*http
 	if err != nil {
 		return nil, err
 	}
-	t.events.flush(r.Context())
-	return respond(r, http.StatusCreated, events, object.Raw)
+	t.events.flush(ctx)
+	return object.Raw, nil
 }
 
-func (t *Taker) takePatch(r *http.Request, about stream.Key, contentType string, body []byte) (*http.Response, error) {
+func (t *Taker) takePatch(ctx context.Context, about stream.Key, contentType string, body []byte) ([]byte, error) {
 	if contentType != string(types.StrategicMergePatchType) || len(body) > maxEventBytes {
 		return nil, errNotKept
 	}
@@ -136,16 +139,16 @@ func (t *Taker) takePatch(r *http.Request, about stream.Key, contentType string,
 	if err != nil {
 		return nil, err
 	}
-	t.events.flush(r.Context())
-	return respond(r, http.StatusOK, events, object.Raw)
+	t.events.flush(ctx)
+	return object.Raw, nil
 }
 
-func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string, body []byte) (*http.Response, error) {
+func (t *Taker) takeStatus(method string, about stream.ID, contentType string, body []byte) ([]byte, error) {
 	base, ok := t.config.Object(about)
 	if !ok {
 		return nil, errNotKept
 	}
-	w, err := writeStatus(base, about.Resource, r.Method, contentType, body)
+	w, err := writeStatus(base, about.Resource, method, contentType, body)
 	if errors.Is(err, errPrecondition) {
 		return nil, apierrors.NewConflict(corev1.Resource(about.Resource), about.Name, err)
 	}
@@ -153,5 +156,5 @@ func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string,
 		return nil, err
 	}
 	t.statuses.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, t.config.Ends.Running())
-	return respond(r, http.StatusOK, about.Resource, w.told)
+	return w.told, nil
 }

@@ -18,9 +18,6 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// takenKinds maps the resources to their kinds.
-var takenKinds = map[string]string{nodes: "Node", pods: "Pod", events: "Event"}
-
 // TakerConfig configures a Taker.
 type TakerConfig struct {
 	// Object returns the cloud's last known state of this node's Node or of one of its Pods, in protobuf. It is safe for

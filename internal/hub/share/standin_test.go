@@ -423,7 +423,7 @@ func TestEventsOfACut(t *testing.T) {
 		w.heal()
 		time.Sleep(2 * lookAfter)
 		w.cloudHas("before×2", "earlier×7", "new×2")
-		w.cloudAsked("create new", "patch before", "create earlier", "patch earlier")
+		w.cloudAsked("create new", "create before", "patch before", "create earlier", "patch earlier")
 		w.has("events shop/before@103", "events shop/earlier@104", "events shop/new@102", "nodes /n1@5", "pods shop/a@10")
 		if told := testutil.ToFloat64(w.taker.metrics.told); told != 3 {
 			t.Errorf("the cloud was told of %v", told)
@@ -451,7 +451,7 @@ func TestAnEventIsWrittenWhileTheCloudIsTold(t *testing.T) {
 		})
 		w.heal()
 		time.Sleep(2 * lookAfter)
-		w.cloudAsked("create e", "patch e")
+		w.cloudAsked("create e", "create e", "patch e")
 		w.cloudHas("e×2")
 		w.has("events shop/e@102", "nodes /n1@5", "pods shop/a@10")
 	})
@@ -522,13 +522,13 @@ func TestEventsAreBounded(t *testing.T) {
 		if lost := testutil.ToFloat64(w.taker.metrics.lost); lost != 2 || len(w.disk.Blobs("")) != maxKeptEvents {
 			t.Errorf("%v are lost, and %d are on the disk", lost, len(w.disk.Blobs("")))
 		}
-		if what := w.taker.events.oldest(time.Now()); what == nil || what.event.Name != "e002" {
+		if what := w.taker.events.oldest(time.Now()); what == nil || what.Name != "e002" {
 			t.Errorf("the oldest is %+v", what)
 		}
 		w.link.Set(link.Down)
 		time.Sleep(eventLife + lookAfter)
 		if what := w.taker.events.oldest(time.Now()); what != nil {
-			t.Errorf("of an hour ago waits %+v", what.event)
+			t.Errorf("of an hour ago waits %+v", what)
 		}
 		if lost := testutil.ToFloat64(w.taker.metrics.lost); lost != maxKeptEvents+2 || len(w.disk.Blobs("")) != 0 {
 			t.Errorf("after their time %v are lost, and %d are on the disk", lost, len(w.disk.Blobs("")))

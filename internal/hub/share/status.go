@@ -30,18 +30,22 @@ var errPrecondition = errors.New("it is not as the request says")
 // errNotKept says that the Taker does not accept such a write.
 var errNotKept = errors.New("not kept while the cloud cannot be reached")
 
-// reported is a Node or a Pod.
-type reported interface {
+// writable is a Node, a Pod or an Event.
+type writable interface {
 	metav1.Object
 	Marshal() ([]byte, error)
 	Unmarshal(data []byte) error
 }
 
-func newReported(resource string) reported {
-	if resource == nodes {
+func newWritable(resource string) writable {
+	switch resource {
+	case nodes:
 		return &corev1.Node{}
+	case events:
+		return &corev1.Event{}
+	default:
+		return &corev1.Pod{}
 	}
-	return &corev1.Pod{}
 }
 
 // statusWritten is the result of a write of a status, as protobuf.
@@ -54,7 +58,7 @@ type statusWritten struct {
 // object. It changes only the status. It refuses a write that changes labels, annotations or finalizers, so that the writer knows
 // that these did not change.
 func writeStatus(base stream.Object, resource, method, contentType string, body []byte) (statusWritten, error) {
-	before, after := newReported(resource), newReported(resource)
+	before, after := newWritable(resource), newWritable(resource)
 	if err := before.Unmarshal(base.Raw); err != nil {
 		return statusWritten{}, err
 	}
@@ -75,7 +79,7 @@ func writeStatus(base stream.Object, resource, method, contentType string, body 
 }
 
 // applyWrite sets after to before with the write applied.
-func applyWrite(before, after reported, method, contentType string, body []byte) error {
+func applyWrite(before, after writable, method, contentType string, body []byte) error {
 	switch {
 	case method == http.MethodPatch && contentType == string(types.StrategicMergePatchType):
 		old, err := json.Marshal(before)
@@ -101,7 +105,7 @@ func applyWrite(before, after reported, method, contentType string, body []byte)
 }
 
 // withStatus puts the status of after into raw, from which before was read.
-func withStatus(raw []byte, before, after reported) (w statusWritten, err error) {
+func withStatus(raw []byte, before, after writable) (w statusWritten, err error) {
 	var shown, told []byte
 	switch now := after.(type) {
 	case *corev1.Node:

@@ -50,7 +50,6 @@ type TakerDisk interface {
 type saved struct {
 	Event   []byte
 	At      time.Time // by the wall clock
-	There   bool
 	History edge.History
 }
 
@@ -63,11 +62,11 @@ func (l *eventLog) saveLocked(k stream.Key) {
 		l.disk.DropBlob(diskKey(k))
 		return
 	}
-	raw, err := e.waiting.event.Marshal()
+	raw, err := e.waiting.Marshal()
 	if err != nil {
 		return
 	}
-	if text, err := json.Marshal(saved{raw, l.ends.Wall().Add(-l.ends.Since(e.at)), e.waiting.there, e.in}); err == nil {
+	if text, err := json.Marshal(saved{raw, l.ends.Wall().Add(-l.ends.Since(e.at)), e.in}); err == nil {
 		_ = l.disk.PutBlob(diskKey(k), text) // if this fails, the Event ends with the hub
 	}
 }
@@ -93,7 +92,7 @@ func (l *eventLog) restore() {
 		l.mu.Lock()
 		if err == nil && l.events[object.Key].object.Raw == nil { // otherwise it was written since
 			at := l.ends.Running().Add(-max(0, l.ends.Wall().Sub(was.At))) // nobody knows for how long the hub did not run
-			l.putLocked(object.Key, written{object, was.History, at, &waiting{event, was.There}, digest(object.Raw)})
+			l.putLocked(object.Key, written{object, was.History, at, event, digest(object.Raw)})
 		}
 		l.mu.Unlock()
 	}
@@ -117,7 +116,7 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 	}
 	event.UID, event.CreationTimestamp = types.UID(l.ends.UUID()), metav1.NewTime(l.ends.Wall())
 	have.object.Revision = max(have.object.Revision, noRevision)
-	return l.waitLocked(event, have.moment(), false, now)
+	return l.waitLocked(event, have.moment(), now)
 }
 
 // change applies a strategic merge patch to an Event and lets it wait. For an unknown Event it returns NotFound: the writer then
@@ -145,25 +144,25 @@ func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.O
 		return stream.Object{}, err
 	}
 	after.ObjectMeta = before.ObjectMeta // no program changes it
-	return l.waitLocked(after, have.moment(), have.waiting == nil || have.waiting.there, now)
+	return l.waitLocked(after, have.moment(), now)
 }
 
-func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, there bool, now time.Time) (stream.Object, error) {
+func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, now time.Time) (stream.Object, error) {
 	event.ResourceVersion = of.Revision.String()
 	object, err := objectOf(event)
 	if err != nil {
 		return stream.Object{}, err
 	}
-	l.putLocked(object.Key, written{object, of.History, now, &waiting{event, there}, digest(object.Raw)})
+	l.putLocked(object.Key, written{object, of.History, now, event, digest(object.Raw)})
 	return object, nil
 }
 
 // oldest returns the Event that has waited longest, or nil if none waits. It drops all that are too old: without a coordinator,
 // nobody calls addTo.
-func (l *eventLog) oldest(now time.Time) *waiting {
+func (l *eventLog) oldest(now time.Time) *corev1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var found *waiting
+	var found *corev1.Event
 	var at time.Time
 	for k, e := range l.events {
 		switch {
@@ -179,10 +178,10 @@ func (l *eventLog) oldest(now time.Time) *waiting {
 
 // told records the cloud's answer to a waiting Event; nil means that the cloud refused it. A later write of the Event keeps
 // waiting.
-func (l *eventLog) told(what *waiting, answer *corev1.Event) {
+func (l *eventLog) told(what, answer *corev1.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := stream.Key{Namespace: what.event.Namespace, Name: what.event.Name}
+	key := stream.Key{Namespace: what.Namespace, Name: what.Name}
 	e := l.events[key]
 	if e.waiting == nil {
 		return
@@ -192,29 +191,11 @@ func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 		return
 	}
 	object, err := objectOf(answer)
-	next := written{object: object, in: l.history(), at: e.at}
 	switch {
 	case err != nil:
 		l.deleteLocked(key)
 	case e.waiting == what:
-		l.putLocked(key, next)
-	default:
-		newer := e.waiting.event.DeepCopy()
-		newer.UID, newer.CreationTimestamp = answer.UID, answer.CreationTimestamp
-		_, _ = l.waitLocked(newer, next.moment(), true, e.at) // it was encoded before, so it can be again
-	}
-}
-
-// turn records whether the cloud has an Event of that name.
-func (l *eventLog) turn(what *waiting, there bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key := stream.Key{Namespace: what.event.Namespace, Name: what.event.Name}
-	if e := l.events[key]; e.waiting != nil {
-		e.waiting = &waiting{e.waiting.event, there}
-		l.events[key] = e
-		l.saveLocked(key)
-		l.changed()
+		l.putLocked(key, written{object: object, in: l.history(), at: e.at})
 	}
 }
 
@@ -235,7 +216,7 @@ func (t *Taker) sendEvents(ctx context.Context) {
 			continue
 		}
 		if err := t.tellOf(ctx, what); err != nil {
-			klog.FromContext(ctx).V(1).Info("Cannot send an Event to the cloud yet; trying again", "event", klog.KObj(what.event),
+			klog.FromContext(ctx).V(1).Info("Cannot send an Event to the cloud yet; trying again", "event", klog.KObj(what),
 				"err", err)
 			_ = run.Pause(ctx, again.Next(t.config.Ends.Float64()))
 			continue
@@ -256,29 +237,27 @@ func (t *Taker) await(ctx context.Context) {
 	}
 }
 
-// tellOf sends an Event to the cloud. It returns an error if the caller should try again.
-func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
+// tellOf sends an Event to the cloud, or what has changed in it if the cloud has it. It returns an error if the caller should try
+// again.
+func (t *Taker) tellOf(ctx context.Context, what *corev1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
-	at := t.config.Events.Events(what.event.Namespace)
-	var answer *corev1.Event
-	var err error
-	if what.there {
-		answer, err = at.Patch(ctx, what.event.Name, types.StrategicMergePatchType, changesOf(what.event), metav1.PatchOptions{})
-	} else {
-		fresh := what.event.DeepCopy()
-		fresh.UID, fresh.ResourceVersion, fresh.CreationTimestamp = "", "", metav1.Time{}
-		answer, err = at.Create(ctx, fresh, metav1.CreateOptions{})
+	at := t.config.Events.Events(what.Namespace)
+	fresh := what.DeepCopy()
+	fresh.UID, fresh.ResourceVersion, fresh.CreationTimestamp = "", "", metav1.Time{}
+	answer, err := at.Create(ctx, fresh, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		answer, err = at.Patch(ctx, what.Name, types.StrategicMergePatchType, changesOf(what), metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return err // it has ended in between
+		}
 	}
 	switch {
 	case err == nil:
 		t.events.told(what, answer)
 		t.metrics.told.Inc()
-	case !what.there && apierrors.IsAlreadyExists(err), what.there && apierrors.IsNotFound(err):
-		t.events.turn(what, !what.there)
 	case refuses(err):
-		klog.FromContext(ctx).Info("Dropping an Event of the cut that the cloud refuses", "event", klog.KObj(what.event),
-			"err", err)
+		klog.FromContext(ctx).Info("Dropping an Event of the cut that the cloud refuses", "event", klog.KObj(what), "err", err)
 		t.events.told(what, nil)
 	default:
 		return err

@@ -2,24 +2,18 @@ package share
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/stream"
 )
 
 // complainAgain is the least time between two log lines about refusals.
@@ -33,18 +27,13 @@ type WarrantsConfig struct {
 	Word func() Word
 	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
-	// Clock is this machine's.
-	Clock ends.Clock
 }
 
 // Warrants answers access reviews about coordinators. Make one with NewWarrants; safe for concurrent use.
 type Warrants struct {
-	cfg     WarrantsConfig
-	answers *prometheus.CounterVec
-
-	mu         sync.Mutex
-	complained time.Time
-	silent     int // refusals since
+	cfg      WarrantsConfig
+	answers  *prometheus.CounterVec
+	complain rate.Sometimes
 }
 
 // NewWarrants returns Warrants. It registers its metrics, and does no I/O.
@@ -52,11 +41,14 @@ func NewWarrants(c WarrantsConfig) *Warrants {
 	if c.Word == nil {
 		c.Word = func() Word { return Word{} }
 	}
-	v := &Warrants{cfg: c, answers: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
-		Name: "yurthub_coordinator_warrants_total",
-		Help: "kubelet's questions whether a coordinator may use it, by the hub's answer: allowed, refused. " +
-			"kubelet keeps an answer.",
-	}, []string{"answer"})}
+	v := &Warrants{
+		cfg: c, complain: rate.Sometimes{Interval: complainAgain},
+		answers: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_coordinator_warrants_total",
+			Help: "kubelet's questions whether a coordinator may use it, by the hub's answer: allowed, refused. " +
+				"kubelet keeps an answer.",
+		}, []string{"answer"}),
+	}
 	for _, answer := range []string{"allowed", "refused"} {
 		v.answers.WithLabelValues(answer)
 	}
@@ -83,49 +75,24 @@ func (v *Warrants) Answer(w http.ResponseWriter, r *http.Request, body []byte) b
 	} else {
 		v.answers.WithLabelValues("allowed").Inc()
 	}
-	respondReview(w, r, &review)
+	var a answer
+	raw, err := review.Marshal()
+	if err == nil {
+		kind := authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")
+		a, err = answerOf(r, http.StatusCreated, kind, raw, &authorizationv1.SubjectAccessReview{})
+	}
+	if err != nil {
+		panic(err) // what was decoded can be encoded
+	}
+	a.write(w, "no-store")
 	return true
 }
 
 // refused counts a refusal, and logs at most one per complainAgain.
 func (v *Warrants) refused(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, why string) {
 	v.answers.WithLabelValues("refused").Inc()
-	v.mu.Lock()
-	now, silent := v.cfg.Clock.Running(), v.silent
-	say := now.Sub(v.complained) >= complainAgain
-	if say {
-		v.complained, v.silent = now, 0
-	} else {
-		v.silent++
-	}
-	v.mu.Unlock()
-	if say {
+	v.complain.Do(func() {
 		klog.FromContext(ctx).Info("A coordinator may not use this node's kubelet", "user", spec.User,
-			"credential", spec.Extra[user.CredentialIDKey], "why", why, "sinceTheLast", silent)
-	}
-}
-
-// respondReview writes a review as protobuf or JSON, as the client accepts.
-func respondReview(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
-	kind := stream.Type{GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")}
-	contentType := runtime.ContentTypeJSON
-	var raw []byte
-	var err error
-	if strings.Contains(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
-		kind.Encoding, contentType = stream.Protobuf, runtime.ContentTypeProtobuf
-		raw, err = review.Marshal()
-	} else {
-		kind.Encoding = stream.JSON
-		review.APIVersion, review.Kind = "", "" // the envelope says them
-		raw, err = json.Marshal(review)
-	}
-	if err != nil {
-		panic(err) // what was decoded can be encoded
-	}
-	body := stream.Envelope(kind, raw)
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(body) // fails only if the client goes away
+			"credential", spec.Extra[user.CredentialIDKey], "why", why)
+	})
 }

@@ -95,11 +95,11 @@ func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
 // NewAuthorizer returns the authorizer of each request. It allows the open paths. Then it refuses callers whose certificates
 // were withdrawn, nodes of other pools, requests of nodes that no hub makes, and operators' streams into Pods that they must
-// not enter. Last it asks kubernetes, which is the Node authorizer and RBAC.
-func NewAuthorizer(d *Denied, m *Members, pods Pods, kubernetes authorizer.Authorizer) (authorizer.Authorizer, error) {
+// not enter. Last it asks kubernetes, which knows nodes and this process itself, and then rights, which NewRights returns.
+func NewAuthorizer(d *Denied, m *Members, pods Pods, kubernetes, rights authorizer.Authorizer) (authorizer.Authorizer, error) {
 	openToAll, err := path.NewAuthorizer(openPaths)
 	if err != nil {
 		return nil, err
 	}
-	return authorizerunion.New(openToAll, d, m, newAsHubs(), newStreams(pods), kubernetes, hints{}), nil
+	return authorizerunion.New(openToAll, d, m, newAsHubs(), newStreams(pods), kubernetes, rights, hints{}), nil
 }

@@ -19,11 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
-	"k8s.io/kubernetes/pkg/registry/rbac/validation"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
-	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
 	"yurtcoordinator/internal/edge"
@@ -39,29 +36,20 @@ const (
 	matrixEnd   = "\n<!-- End of what is generated. -->"
 )
 
-// rights is a coordinator's own chain of deciders: RBAC as Setup makes it, and Kubernetes' Node authorizer, behind ours.
+// rights is a coordinator's own chain of deciders: Kubernetes' Node authorizer, and RBAC, behind ours.
 func rights(t *testing.T, denied *Denied, members *Members) authorizer.Authorizer {
 	t.Helper()
-	_, static := validation.NewTestRuleResolver(pointers(roles()), pointers(roleBindings()), pointers(clusterRoles(false)),
-		pointers(clusterRoleBindings()))
 	pods := func(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec: corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{}, HostNetwork: name == "of-its-node"}}, nil
 	}
-	all, err := NewAuthorizer(denied, members, pods, union.New(
+	all, err := NewAuthorizer(denied, members, pods,
 		node.NewAuthorizer(node.NewGraph(), nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules()),
-		rbac.New(static, static, static, static)))
+		NewRights(false))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
-}
-
-func pointers[T any](all []T) (to []*T) {
-	for i := range all {
-		to = append(to, &all[i])
-	}
-	return to
 }
 
 // subject is what a row of the matrix is about.

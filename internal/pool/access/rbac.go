@@ -5,6 +5,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/kubernetes/pkg/registry/rbac/validation"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -16,6 +18,8 @@ import (
 //
 // Operators can't read Secrets, because their resources are listed one by one: a resource that is added to the served groups
 // later is not readable until somebody decides so.
+//
+// They have the form and the meaning of Kubernetes' RBAC, but they are no objects: nobody changes them while a coordinator runs.
 
 const rolePrefix = "openyurt:"
 
@@ -24,12 +28,19 @@ var (
 	systems   = []string{edge.NamespaceSystem, corev1.NamespaceNodeLease}
 )
 
-func clusterRoles(secrets bool) []rbacv1.ClusterRole {
+// NewRights returns RBAC with the roles below. If secrets is set, operators may read Secrets.
+func NewRights(secrets bool) *rbac.RBACAuthorizer {
+	// It is no more than lists, whatever its name says.
+	_, fixed := validation.NewTestRuleResolver(roles(), roleBindings(), clusterRoles(secrets), clusterRoleBindings())
+	return rbac.New(fixed, fixed, fixed, fixed)
+}
+
+func clusterRoles(secrets bool) []*rbacv1.ClusterRole {
 	operator := operatorRole()
 	if secrets {
 		operator.Rules = append(operator.Rules, rule(readVerbs, "", "secrets"))
 	}
-	return []rbacv1.ClusterRole{
+	return []*rbacv1.ClusterRole{
 		clusterRole("discovery", rbacv1.PolicyRule{
 			Verbs: []string{"get"},
 			NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*",
@@ -56,7 +67,7 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 }
 
 // viewerRole is for people who only look. Of Pods they see what Shown leaves.
-func viewerRole() rbacv1.ClusterRole {
+func viewerRole() *rbacv1.ClusterRole {
 	return clusterRole("viewer",
 		rule(readVerbs, "", "events", "namespaces", "nodes", "pods"),
 		rule(readVerbs, "coordination.k8s.io", "leases"),
@@ -67,7 +78,7 @@ func viewerRole() rbacv1.ClusterRole {
 }
 
 // operatorRole is what operators may besides what viewers may. It has no Secrets; only --own-secrets adds them.
-func operatorRole() rbacv1.ClusterRole {
+func operatorRole() *rbacv1.ClusterRole {
 	return clusterRole("operator",
 		rule(readVerbs, "", "configmaps", "endpoints", "nodes/status", "pods/status", "pods/log", "serviceaccounts", "services",
 			"services/status"),
@@ -84,8 +95,8 @@ func operatorRole() rbacv1.ClusterRole {
 	)
 }
 
-func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
-	return []rbacv1.ClusterRoleBinding{
+func clusterRoleBindings() []*rbacv1.ClusterRoleBinding {
+	return []*rbacv1.ClusterRoleBinding{
 		clusterRoleBinding("discovery", user.AllAuthenticated),
 		clusterRoleBinding("pool-resources", edge.GroupNodes),
 		clusterRoleBinding("mirror", edge.GroupNodes),
@@ -97,8 +108,8 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 	}
 }
 
-func roles() []rbacv1.Role {
-	return []rbacv1.Role{
+func roles() []*rbacv1.Role {
+	return []*rbacv1.Role{
 		// The leader watches all of them; each node writes its own by the Node authorizer.
 		role(corev1.NamespaceNodeLease, "heartbeats", rule(readVerbs, "coordination.k8s.io", "leases")),
 		// There is no right to create, because RBAC can't limit create to a name. These Leases are made at the start instead.
@@ -111,8 +122,8 @@ func roles() []rbacv1.Role {
 	}
 }
 
-func roleBindings() []rbacv1.RoleBinding {
-	return []rbacv1.RoleBinding{
+func roleBindings() []*rbacv1.RoleBinding {
+	return []*rbacv1.RoleBinding{
 		roleBinding(corev1.NamespaceNodeLease, "heartbeats", edge.GroupNodes),
 		roleBinding(edge.NamespaceSystem, "campaign", edge.GroupNodes),
 	}
@@ -122,16 +133,16 @@ func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
 }
 
-func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
-	return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name}, Rules: rules}
+func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name}, Rules: rules}
 }
 
-func role(namespace, name string, rules ...rbacv1.PolicyRule) rbacv1.Role {
-	return rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name}, Rules: rules}
+func role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name}, Rules: rules}
 }
 
-func clusterRoleBinding(name string, groups ...string) rbacv1.ClusterRoleBinding {
-	binding := rbacv1.ClusterRoleBinding{
+func clusterRoleBinding(name string, groups ...string) *rbacv1.ClusterRoleBinding {
+	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rolePrefix + name},
 	}
@@ -141,8 +152,8 @@ func clusterRoleBinding(name string, groups ...string) rbacv1.ClusterRoleBinding
 	return binding
 }
 
-func roleBinding(namespace, name, group string) rbacv1.RoleBinding {
-	return rbacv1.RoleBinding{
+func roleBinding(namespace, name, group string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rolePrefix + name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},

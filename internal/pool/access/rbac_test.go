@@ -1,96 +1,63 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 )
 
-func TestSetupIsLevelBased(t *testing.T) {
+// TestFurnish: what is there stays as it is, and a failure is tried again.
+func TestFurnish(t *testing.T) {
 	ctx := t.Context()
 	client := fake.NewClientset()
-	lagging := 1 // the authorizer has not heard of the roles yet
-	client.PrependReactor("create", "subjectaccessreviews",
-		func(clienttesting.Action) (bool, runtime.Object, error) {
-			review := &authorizationv1.SubjectAccessReview{}
-			review.Status.Allowed = lagging == 0
-			lagging = 0
-			return true, review, nil
-		})
-	s := &Setup{client: client}
-	if err := s.pass(ctx); err == nil {
-		t.Fatal("done before the roles were in effect")
-	}
-	if err := s.pass(ctx); err != nil {
+	fails := true
+	client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		defer func() { fails = false }()
+		return fails, nil, errors.New("not yet")
+	})
+	if err := Furnish(ctx, client); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := client.CoordinationV1().Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
-	if err != nil || lease.Spec.HolderIdentity != nil || lease.Spec.RenewTime != nil {
-		t.Fatalf("election Lease %+v, %v", lease, err)
-	}
-
-	client.ClearActions()
-	if err := s.pass(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for _, action := range client.Actions() {
-		if action.GetVerb() == "update" || action.GetVerb() == "delete" {
-			t.Errorf("the second pass wrote: %v", action)
+	for _, name := range systems {
+		if _, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
 		}
 	}
-
-	widened, err := client.RbacV1().ClusterRoles().Get(ctx, rolePrefix+"operator", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	widened.Rules = append(widened.Rules, rule([]string{"*"}, "", "secrets"))
-	if _, err := client.RbacV1().ClusterRoles().Update(ctx, widened, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.RbacV1().RoleBindings(edge.NamespaceSystem).Delete(ctx, rolePrefix+"campaign",
-		metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	holder := "n1"
-	lease.Spec.HolderIdentity = &holder
 	leases := client.CoordinationV1().Leases(edge.NamespaceSystem)
-	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+	for _, name := range poolLeases {
+		lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity != nil || lease.Spec.RenewTime != nil {
+			t.Fatalf("%s: %+v, %v", name, lease, err)
+		}
+		lease.Spec.HolderIdentity = ptr.To("n1")
+		if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Furnish(ctx, client); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.pass(ctx); err != nil {
-		t.Fatal(err)
-	}
-	righted, err := client.RbacV1().ClusterRoles().Get(ctx, rolePrefix+"operator", metav1.GetOptions{})
-	if err != nil || len(righted.Rules) != len(widened.Rules)-1 {
-		t.Errorf("the widened role was not righted: %v", err)
-	}
-	if _, err := client.RbacV1().RoleBindings(edge.NamespaceSystem).Get(ctx, rolePrefix+"campaign",
-		metav1.GetOptions{}); err != nil {
-		t.Error(err)
-	}
-	lease, err = client.CoordinationV1().Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+	lease, err := leases.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
 	if err != nil || valueOf(lease.Spec.HolderIdentity) != "n1" {
-		t.Errorf("a pass deposed the leader: %+v, %v", lease, err)
+		t.Errorf("the leader is deposed: %+v, %v", lease, err)
 	}
-}
-
-func TestSetupFailsWhole(t *testing.T) {
-	client := fake.NewClientset()
-	boom := errors.New("boom")
-	client.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, boom
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("never")
 	})
-	if err := (&Setup{client: client}).pass(t.Context()); !errors.Is(err, boom) {
-		t.Errorf("got %v", err)
+	if err := Furnish(ended, client); !errors.Is(err, context.Canceled) {
+		t.Errorf("asked to stop: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/x509"
 	"net/http"
 	"sync/atomic"
@@ -8,17 +9,22 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	requestx509 "k8s.io/apiserver/pkg/authentication/request/x509"
-	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/ends"
 )
 
-// rememberedConnections bounds how many connections' callers are remembered: more than a pool has hubs and people.
-const rememberedConnections = 256
+// callerKey is the key of a connection's *atomic.Pointer[caller].
+type callerKey struct{}
 
-// recognized authenticates callers by their client certificates. It verifies a certificate once per connection, not for each
-// request, because a certificate can't change within a connection. It verifies again when the CAs have changed, and when a
-// certificate of the verified chain has expired. For each request, the authorizer checks whether the certificate was withdrawn.
+// WithCaller returns a connection's context in which its caller is remembered, for as long as the connection lasts.
+func WithCaller(ctx context.Context) context.Context {
+	return context.WithValue(ctx, callerKey{}, new(atomic.Pointer[caller]))
+}
+
+// recognized authenticates callers by their client certificates. With WithCaller, it verifies a certificate once per connection,
+// not for each request, because a certificate can't change within a connection. It verifies again when the CAs have changed, and
+// when a certificate of the verified chain has expired. For each request, the authorizer checks whether the certificate was
+// withdrawn.
 //
 // It verifies at the later of two times: this machine's clock, and the latest NotBefore among the callers' certificates. An
 // authority does not sign for the future, so a NotBefore has passed. With the clock alone, a machine that starts in 1970 would
@@ -30,7 +36,6 @@ type recognized struct {
 	verify requestx509.VerifyOptionFunc
 	as     requestx509.UserConversion // says who a verified chain is
 	clock  ends.Clock
-	known  *lru.Cache   // *tls.ConnectionState: *caller
 	latest atomic.Int64 // NotBefore that was verified, in Unix seconds
 }
 
@@ -43,7 +48,7 @@ type caller struct {
 }
 
 func newRecognized(verify requestx509.VerifyOptionFunc, as requestx509.UserConversion, c ends.Clock) *recognized {
-	return &recognized{verify: verify, as: as, clock: c, known: lru.New(rememberedConnections)}
+	return &recognized{verify: verify, as: as, clock: c}
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -53,12 +58,12 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 		return nil, false, nil
 	}
 	now := later(k.clock.Wall(), time.Unix(k.latest.Load(), 0))
-	if found, ok := k.known.Get(r.TLS); ok {
-		c, _ := found.(*caller)
-		if c.roots == options.Roots && !now.Before(c.from) && !now.After(c.until) {
-			return c.response, true, nil
-		}
-		k.known.Remove(r.TLS)
+	known, ok := r.Context().Value(callerKey{}).(*atomic.Pointer[caller])
+	if !ok {
+		known = &atomic.Pointer[caller]{}
+	}
+	if c := known.Load(); c != nil && c.roots == options.Roots && !now.Before(c.from) && !now.After(c.until) {
+		return c.response, true, nil
 	}
 	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 {
 		options.CurrentTime = later(now, r.TLS.PeerCertificates[0].NotBefore)
@@ -71,7 +76,7 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	response, ok, err := requestx509.New(options, byChain).AuthenticateRequest(r)
 	if err == nil && ok {
 		c.response = response
-		k.known.Add(r.TLS, c)
+		known.Store(c)
 		k.proves(r.TLS.PeerCertificates[0].NotBefore)
 	}
 	return response, ok, err

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -43,6 +44,11 @@ func from(on *tls.ConnectionState) *http.Request {
 	return &http.Request{Method: http.MethodGet, TLS: on, Header: http.Header{}}
 }
 
+// opened returns a request over a connection of its own.
+func opened(on *tls.ConnectionState) *http.Request {
+	return from(on).WithContext(WithCaller(context.Background()))
+}
+
 // TestRecognized holds that a connection's certificate is verified once, and again whenever the result may be another.
 func TestRecognized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -50,10 +56,10 @@ func TestRecognized(t *testing.T) {
 		var trusted cas
 		trusted.trust(ours)
 		door := AtTheDoor(trusted.verify, "", ends.Clock{})
-		hub := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
-		check := func(when string, on *tls.ConnectionState, want bool) {
+		hub := opened(connection(t, ours, "system:node:n1", time.Now().Add(time.Hour)))
+		check := func(when string, over *http.Request, want bool) {
 			t.Helper()
-			response, ok, err := door.AuthenticateRequest(from(on))
+			response, ok, err := door.AuthenticateRequest(over)
 			if got := ok && err == nil; got != want {
 				t.Fatalf("%s: recognized %v (%v), want %v", when, got, err, want)
 			}
@@ -69,7 +75,7 @@ func TestRecognized(t *testing.T) {
 		check("at first", hub, true)
 		trusted.forbid()
 		check("again, on the same connection", hub, true)
-		check("on another connection", &tls.ConnectionState{PeerCertificates: hub.PeerCertificates}, false)
+		check("on another connection", opened(hub.TLS), false)
 		trusted.trust(others)
 		check("with other CAs", hub, false)
 		trusted.trust(others, ours)
@@ -81,13 +87,13 @@ func TestRecognized(t *testing.T) {
 		trusted.trust(ours)
 		check("once its certificate has expired", hub, false)
 
-		lasting := connection(t, ours, "system:node:n1", time.Now().Add(72*time.Hour))
+		lasting := opened(connection(t, ours, "system:node:n1", time.Now().Add(72*time.Hour)))
 		check("with a certificate that lasts longer than its CA", lasting, true)
 		time.Sleep(time.Until(ours.Cert.NotAfter) + time.Second)
 		check("once the CA's own has expired", lasting, false)
 		trusted.options.Roots = nil
 		k := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{})
-		if _, ok, err := k.AuthenticateRequest(from(lasting)); ok || err != nil {
+		if _, ok, err := k.AuthenticateRequest(lasting); ok || err != nil {
 			t.Errorf("without any CA: recognized %v, %v; want no opinion", ok, err)
 		}
 	})
@@ -100,16 +106,16 @@ func TestRecognizedOnAMachineWithoutAClock(t *testing.T) {
 	trusted.trust(ours)
 	wall := time.Unix(1000, 0)
 	k := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{OfDay: func() time.Time { return wall }})
-	is := func(what string, on *tls.ConnectionState, want bool) {
+	is := func(what string, over *http.Request, want bool) {
 		t.Helper()
-		if _, ok, err := k.AuthenticateRequest(from(on)); (ok && err == nil) != want {
+		if _, ok, err := k.AuthenticateRequest(over); (ok && err == nil) != want {
 			t.Errorf("%s: %v, %v", what, ok, err)
 		}
 	}
-	is("another pool's", connection(t, others, "system:node:n1", time.Now().Add(time.Hour)), false)
-	hub := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
-	expired := connection(t, ours, "system:node:n2", hub.PeerCertificates[0].NotBefore.Add(-time.Second))
-	expired.PeerCertificates[0].NotBefore = time.Unix(0, 0)
+	is("another pool's", opened(connection(t, others, "system:node:n1", time.Now().Add(time.Hour))), false)
+	hub := opened(connection(t, ours, "system:node:n1", time.Now().Add(time.Hour)))
+	expired := opened(connection(t, ours, "system:node:n2", hub.TLS.PeerCertificates[0].NotBefore.Add(-time.Second)))
+	expired.TLS.PeerCertificates[0].NotBefore = time.Unix(0, 0)
 	is("a hub's, of today", hub, true)
 	is("and again", hub, true)
 	is("one that has expired before", expired, false)
@@ -121,27 +127,25 @@ func TestRecognizedOnAMachineWithoutAClock(t *testing.T) {
 	is("in 1970 again", hub, true)
 }
 
-// Connections of which nothing has been heard for long are forgotten first.
-func TestRecognizedIsBounded(t *testing.T) {
+// TestRecognizedOfALargePool: 500 nodes have more than 1000 connections, whose callers are all remembered.
+func TestRecognizedOfALargePool(t *testing.T) {
 	ours := pooltest.NewAuthority(t, "ours")
 	var trusted cas
 	trusted.trust(ours)
 	k := newRecognized(trusted.verify, requestx509.CommonNameUserConversion, ends.Clock{})
-	first := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
-	for i := range rememberedConnections + 10 {
-		on := first
-		if i > 0 {
-			on = &tls.ConnectionState{PeerCertificates: first.PeerCertificates}
-		}
-		if _, ok, err := k.AuthenticateRequest(from(on)); !ok || err != nil {
+	hub := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
+	all := make([]*http.Request, 1200)
+	for i := range all {
+		all[i] = opened(&tls.ConnectionState{PeerCertificates: hub.PeerCertificates})
+		if _, ok, err := k.AuthenticateRequest(all[i]); !ok || err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 	}
-	if n := k.known.Len(); n != rememberedConnections {
-		t.Errorf("%d connections are remembered, want %d", n, rememberedConnections)
-	}
-	if _, remembered := k.known.Get(first); remembered {
-		t.Error("the oldest is remembered")
+	trusted.forbid()
+	for i, again := range all {
+		if _, ok, err := k.AuthenticateRequest(again); !ok || err != nil {
+			t.Fatalf("again, on connection %d: %v", i, err)
+		}
 	}
 }
 
@@ -150,7 +154,7 @@ func BenchmarkRecognized(b *testing.B) {
 	ours := pooltest.NewAuthority(b, "ours")
 	var trusted cas
 	trusted.trust(ours)
-	r := from(connection(b, ours, "system:node:n1", time.Now().Add(time.Hour)))
+	r := opened(connection(b, ours, "system:node:n1", time.Now().Add(time.Hour)))
 	each := requestx509.NewDynamic(trusted.verify, requestx509.CommonNameUserConversion)
 	b.Run("request", func(b *testing.B) {
 		b.ReportAllocs()

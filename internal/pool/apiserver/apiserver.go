@@ -118,8 +118,9 @@ type Parts struct {
 	// ConnContext is http.Server.ConnContext for them.
 	ConnContext func(context.Context, net.Conn) context.Context
 	Known       func(tls.ConnectionState) error
-	// Authorizer decides about each request.
+	// Authorizer decides about each request. Rules lists what a caller may do, for kubectl auth can-i.
 	Authorizer authorizer.Authorizer
+	Rules      authorizer.RuleResolver
 	// Admission decides about each write.
 	Admission admission.Interface
 	// AuditPolicy says what AuditLog hears of.
@@ -172,7 +173,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	if err := slimInformers(factory); err != nil {
 		return nil, err
 	}
-	generic.Authorization.Authorizer = withNodes(factory, generic.Authorization.Authorizer)
+	generic.Authorization.Authorizer = ownAuthorizer(factory)
 	// The pool holds what the cloud has admitted, including privileged Pods.
 	capabilities.Setup(true, 0)
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
@@ -194,7 +195,7 @@ func (a *Assembly) Storage() generic.RESTOptionsGetter { return a.generic.RESTOp
 // Informers returns the server's own copies of objects.
 func (a *Assembly) Informers() informers.SharedInformerFactory { return a.factory }
 
-// Authorizer returns Kubernetes' own authorizers, the Node authorizer and RBAC.
+// Authorizer returns Kubernetes' own authorizers: the Node authorizer, and what lets this process itself do everything.
 func (a *Assembly) Authorizer() authorizer.Authorizer { return a.generic.Authorization.Authorizer }
 
 // VerifyOptions returns how to verify client certificates by the present CAs.
@@ -218,7 +219,7 @@ func serverOptions(ctx context.Context, config Config) (options.CompletedOptions
 	o.Features.EnablePriorityAndFairness = false
 	// The limits of Parts.Chain are by caller. These two would let one caller keep all others out.
 	o.GenericServerRunOptions.MaxRequestsInFlight, o.GenericServerRunOptions.MaxMutatingRequestsInFlight = 0, 0
-	o.Authorization.Modes = []string{"RBAC"} // and withNodes
+	o.Authorization = nil // see Parts.Authorizer
 
 	o.Authentication = kubeoptions.NewBuiltInAuthenticationOptions().WithClientCert().WithServiceAccounts()
 	o.Authentication.ClientCert.ClientCA = config.ClientCAFile

@@ -37,14 +37,13 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 	if err != nil {
 		return nil, err
 	}
-	authz := parts.Authorizer
 	all := []controlplane.RESTStorageProvider{
 		reaching{core, a.config.Kubelets},
 		authenticationrest.RESTStorageProvider{APIAudiences: audiences},
-		authorizationrest.RESTStorageProvider{Authorizer: parts.Authorizer, RuleResolver: config.RuleResolver},
+		authorizationrest.RESTStorageProvider{Authorizer: parts.Authorizer, RuleResolver: parts.Rules},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
-		rbacrest.RESTStorageProvider{Authorizer: authz},
+		rbacrest.RESTStorageProvider{Authorizer: parts.Authorizer},
 	}
 	for i := range all {
 		all[i] = storageOnly{all[i]}

@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -51,9 +53,9 @@ func (nothing) Watch(metav1.ListOptions) (watch.Interface, error) { return watch
 // IsWatchListSemanticsUnSupported makes an informer list instead of streaming the list by a watch.
 func (nothing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// withNodes puts Kubernetes' Node authorizer before RBAC. kube-apiserver's options would make it watch the kinds whose objects
-// nobody brings here, so withNodes makes the authorizer itself.
-func withNodes(factory informers.SharedInformerFactory, rbac authorizer.Authorizer) authorizer.Authorizer {
+// ownAuthorizer returns Kubernetes' Node authorizer, and lets this process itself do everything. kube-apiserver's options would
+// make the former watch the kinds whose objects nobody brings here.
+func ownAuthorizer(factory informers.SharedInformerFactory) authorizer.Authorizer {
 	node.RegisterMetrics()
 	graph := node.NewGraph()
 	core := factory.Core().V1()
@@ -61,5 +63,6 @@ func withNodes(factory informers.SharedInformerFactory, rbac authorizer.Authoriz
 	node.AddGraphEventHandlers(graph, core.Nodes(), core.Pods(), core.PersistentVolumes(),
 		factory.Storage().V1().VolumeAttachments(), nil, nil)
 	return union.New(
-		node.NewAuthorizer(graph, nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules()), rbac)
+		node.NewAuthorizer(graph, nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules()),
+		authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup))
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,8 +13,6 @@ import (
 // markerName is a file in each directory that a coordinator made and may empty. The coordinator locks the file while it runs. The
 // kernel releases the lock with the process, however that ends.
 const markerName = ".yurt-coordinator"
-
-const freshPrefix = "yurt-coordinator-"
 
 // maxSocketPath is the longest path of a unix socket on Linux, without its final zero.
 const maxSocketPath = 107
@@ -27,12 +24,9 @@ type DataDir struct {
 	Memory bool // on a memory file system
 }
 
-// OpenDataDir creates or empties the directory at path, or creates a fresh one if path is empty. It empties only a directory that
-// a coordinator made and that no running coordinator uses.
+// OpenDataDir creates or empties the directory at path. It empties only a directory that a coordinator made and that no running
+// coordinator uses.
 func OpenDataDir(path string) (*DataDir, error) {
-	if path == "" {
-		return openFresh()
-	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir: %w", err)
@@ -70,56 +64,6 @@ func OpenDataDir(path string) (*DataDir, error) {
 		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
 	return d, nil
-}
-
-// openFresh creates a new directory on the first memory file system that it finds. It also removes what killed coordinators have
-// left there, because nobody else would ever free that memory.
-func openFresh() (*DataDir, error) {
-	parent := memoryParent()
-	for _, entry := range stale(parent) {
-		if marker, err := lockMarker(filepath.Join(entry, markerName)); err == nil {
-			_ = os.RemoveAll(entry) // another coordinator's; if this fails, the next start tries again
-			marker.Close()
-		}
-	}
-	path, err := os.MkdirTemp(parent, freshPrefix)
-	if err != nil {
-		return nil, fmt.Errorf("no place for the pool's data; give one with --data-dir: %w", err)
-	}
-	d := &DataDir{Path: path, Memory: onMemory(path)}
-	if err := d.makePrivate(); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	return d, nil
-}
-
-func memoryParent() string {
-	for _, dir := range []string{"/dev/shm", os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
-		if dir != "" && onMemory(dir) && unix.Access(dir, unix.W_OK|unix.X_OK) == nil {
-			return dir
-		}
-	}
-	return os.TempDir()
-}
-
-// stale lists the directories in parent that look like openFresh's and belong to this user.
-func stale(parent string) []string {
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		return nil
-	}
-	var found []string
-	for _, entry := range entries {
-		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), freshPrefix) {
-			continue
-		}
-		path := filepath.Join(parent, entry.Name())
-		var st unix.Stat_t
-		if unix.Lstat(path, &st) == nil && int(st.Uid) == os.Geteuid() {
-			found = append(found, path)
-		}
-	}
-	return found
 }
 
 // makePrivate closes the directory to others and creates the marker, locked before anybody can see it.

@@ -88,27 +88,4 @@ func TestDataDir(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("a fresh one clears away what a kill left", func(t *testing.T) {
-		killed, err := OpenDataDir("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		killed.marker.Close()
-		dir, err := OpenDataDir("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.Remove() //nolint:errcheck // the test's own directory
-		if _, err := os.Stat(killed.Path); !os.IsNotExist(err) {
-			t.Errorf("still there: %v", err)
-		}
-		other, err := OpenDataDir("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer other.Remove() //nolint:errcheck // the test's own directory
-		if _, err := os.Stat(dir.Path); err != nil {
-			t.Errorf("a live one's was cleared away: %v", err)
-		}
-	})
 }

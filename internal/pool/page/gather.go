@@ -28,10 +28,11 @@ const (
 	asTable = "application/json;as=Table;g=meta.k8s.io;v=v1"
 )
 
-// gather reads the facts. What can't be read is in Facts.Missing.
+// gather reads the facts. What can't be read is in AsRead.Missing.
 func (p *Page) gather(ctx context.Context) Facts {
-	f := Facts{At: p.config.Clock.Wall(), Began: p.began, Host: p.config.Host, Version: p.config.Version, Heard: p.config.Heard(),
-		Shared: p.config.Shared()}
+	f := Facts{Heard: p.config.Heard(), AsRead: AsRead{
+		At: p.config.Clock.Wall(), Began: p.began, Host: p.config.Host, Version: p.config.Version, Shared: p.config.Shared(),
+	}}
 	try := func(what string, err error) {
 		if err != nil {
 			f.Missing = append(f.Missing, fmt.Sprintf("%s can't be read at this moment: %s", what, short(err.Error())))

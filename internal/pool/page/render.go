@@ -457,7 +457,7 @@ func shared(s *Site) []part {
 }
 
 // why says what the two words before it mean, without saying them again.
-func why(r Shared) string {
+func why(r edge.Shared) string {
 	if r.Warns == "" {
 		return "as in the cloud"
 	}

@@ -63,7 +63,7 @@ func filled(said string) Facts {
 	f.Leases[0].RelayedBy, f.Leases[0].Hub, f.Version = edge.NodeName(said), said, said
 	f.Pods = []Pod{{said, said, "1/1", "Not" + said, said, said, said, edge.NodeName(said)}}
 	f.Events = []Event{{true, said, said, said, said, 2, noon}}
-	f.Shared = []Shared{{said, true, false, said}}
+	f.Shared = []edge.Shared{{Resource: said, Complete: true, Warns: said}}
 	f.Missing = []string{said}
 	return f
 }
@@ -122,9 +122,9 @@ func TestThePageShows(t *testing.T) {
 	f.Leases[0].Line = &edge.Line{Answer: 80 * time.Millisecond, Spread: 9 * time.Millisecond, Lost: 2, Metered: true}
 	f.Pods = []Pod{{"shop", "till", "0/1", "CrashLoopBackOff", "3 (5s ago)", "2m", "10.0.0.4", "n2"}}
 	f.Events = []Event{{true, "BackOff", "Back-off restarting", "Pod shop/till", "kubelet on n2", 4, noon.Add(-90 * time.Second)}}
-	f.Shared = []Shared{
-		{"services", true, false, "services are complete here but not current: nobody brings what changes"}, {"endpoints",
-			true, true, ""},
+	f.Shared = []edge.Shared{
+		{Resource: "services", Complete: true, Warns: "services are complete here but not current: nobody brings what changes"},
+		{Resource: "endpoints", Complete: true, Current: true},
 	}
 	content, err := document(See(f), Asked{Page: 1})
 	if err != nil {

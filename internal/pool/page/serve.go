@@ -38,8 +38,8 @@ type Config struct {
 	// Leader returns the node whose hub leads the pool; empty means that none does.
 	Leader func(context.Context) (edge.NodeName, error)
 	// Heard returns how each node is heard of. Shared returns how far each resource is that the pool shares.
-	Heard  func() []Heard
-	Shared func() []Shared
+	Heard  func() []edge.Heard
+	Shared func() []edge.Shared
 	// Host is the node that the coordinator runs on; empty means unknown.
 	Host edge.NodeName
 	// Version is the release that the coordinator is of.

@@ -17,8 +17,8 @@ import (
 func served(t *testing.T, facts func(context.Context) Facts) *Page {
 	t.Helper()
 	p, err := New(Config{
-		Leader: func(context.Context) (edge.NodeName, error) { return "", nil }, Heard: func() []Heard { return nil },
-		Shared: func() []Shared { return nil },
+		Leader: func(context.Context) (edge.NodeName, error) { return "", nil }, Heard: func() []edge.Heard { return nil },
+		Shared: func() []edge.Shared { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

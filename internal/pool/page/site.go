@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Facts are what a coordinator knows at one moment, as it was read.
-type Facts struct {
+// AsRead is what a coordinator knows at one moment, and what the page shows of it as it was read.
+type AsRead struct {
 	// At is that moment. Began is when the coordinator started.
 	At, Began time.Time
 	// Host is the node that the coordinator runs on; empty means unknown. Version is the release of the coordinator.
@@ -19,15 +19,20 @@ type Facts struct {
 	Version string
 	// Leader is the node whose hub leads the pool; empty means that nobody does.
 	Leader edge.NodeName
-	Nodes  []NodeFact
-	Leases []LeaseFact
-	Heard  []Heard
-	Shared []Shared
+	Shared []edge.Shared
 	Pods   []Pod
 	// Events are the newest, the newest first.
 	Events []Event
 	// Missing says what could not be read, and why.
 	Missing []string
+}
+
+// Facts are what a coordinator knows at one moment.
+type Facts struct {
+	AsRead
+	Nodes  []NodeFact
+	Leases []LeaseFact
+	Heard  []edge.Heard
 }
 
 // NodeFact is what a Node says.
@@ -55,21 +60,6 @@ type LeaseFact struct {
 	Kubelet edge.KubeletWay
 	// Hub is the release of the hub; empty means that the hub does not tell.
 	Hub string
-}
-
-// Heard is for how long a node has not renewed its Lease, by the coordinator's clock, counted up to Grace.
-type Heard struct {
-	Name         edge.NodeName
-	Quiet, Grace time.Duration
-	Silent       bool
-}
-
-// Shared says how complete and how current a resource is that comes from the cloud for the whole pool.
-type Shared struct {
-	Resource          string
-	Complete, Current bool
-	// Warns is what kubectl prints about it; empty means nothing.
-	Warns string
 }
 
 // Pod is a Pod as `kubectl get pods -A -o wide` prints it.
@@ -114,20 +104,13 @@ const (
 	LinkUnheard Link = "unheard" // nor since the coordinator started
 )
 
-// Site is what the page shows.
+// Site is what the page shows. Its Pods are those with trouble first.
 type Site struct {
-	At, Began    time.Time
-	Pool         edge.PoolName
-	Host, Leader edge.NodeName
-	Version      string
+	AsRead
+	Pool edge.PoolName
 	// Headlines say how the pool is, the worst first. There is at least one.
 	Headlines []Headline
 	Nodes     []Node
-	Shared    []Shared
-	// Pods are those with trouble first.
-	Pods    []Pod
-	Events  []Event
-	Missing []string
 	// Links counts the nodes that reach the cloud. Heard counts the nodes that send heartbeats. Troubled counts the Pods that do
 	// not run as they should.
 	Links, Heard, Troubled int
@@ -174,11 +157,8 @@ func (n *Node) Tone() Tone {
 
 // See says what the facts mean.
 func See(f Facts) *Site {
-	s := &Site{
-		At: f.At, Began: f.Began, Host: f.Host, Version: f.Version, Leader: f.Leader, Shared: f.Shared,
-		Events: f.Events, Missing: f.Missing,
-		Pods: slices.Clone(f.Pods),
-	}
+	s := &Site{AsRead: f.AsRead}
+	s.Pods = slices.Clone(f.Pods)
 	nodes := map[edge.NodeName]*Node{}
 	node := func(name edge.NodeName) *Node {
 		if nodes[name] == nil {
@@ -237,7 +217,7 @@ func (s *Site) add(n *Node) {
 	}
 }
 
-func linkOf(l LeaseFact, h Heard) Link {
+func linkOf(l LeaseFact, h edge.Heard) Link {
 	switch {
 	case h.Silent:
 		return LinkSilent

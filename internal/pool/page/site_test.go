@@ -14,7 +14,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // poolOf are the facts of a pool whose nodes are all fine; n1 leads, and has the coordinator.
 func poolOf(names ...edge.NodeName) Facts {
-	f := Facts{At: noon, Began: noon.Add(-2 * time.Hour), Host: "n1", Leader: "n1"}
+	f := Facts{AsRead: AsRead{At: noon, Began: noon.Add(-2 * time.Hour), Host: "n1", Leader: "n1"}}
 	for _, n := range names {
 		f.Nodes = append(f.Nodes, NodeFact{Name: n, Pool: "p1", Ready: "True", Address: "10.78.1.1", Version: "v1.36.3"})
 		f.Leases = append(f.Leases, LeaseFact{
@@ -22,7 +22,7 @@ func poolOf(names ...edge.NodeName) Facts {
 				Spread: 3 * time.Millisecond},
 			Traffic: &edge.Traffic{Sent: 1 << 20, Received: 3 << 20, Since: noon.Add(-time.Hour)}, Kubelet: edge.KubeletPinned,
 		})
-		f.Heard = append(f.Heard, Heard{Name: n, Quiet: 3 * time.Second, Grace: 50 * time.Second})
+		f.Heard = append(f.Heard, edge.Heard{Name: n, Quiet: 3 * time.Second, Grace: 50 * time.Second})
 	}
 	return f
 }

@@ -63,15 +63,12 @@ func (w *applying) warnContested() {
 		return
 	}
 	w.contests.Add(float64(len(w.hidden)))
-	now := w.clock.Running()
-	if now.Sub(w.told) < tellEvery {
-		return
-	}
-	w.told = now
-	last := w.hidden[len(w.hidden)-1]
-	w.log.Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
-		"the Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
-		"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
+	w.tell.Do(func() {
+		last := w.hidden[len(w.hidden)-1]
+		w.log.Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
+			"the Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
+			"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
+	})
 }
 
 func (w *applying) version() uint64 {
@@ -121,7 +118,7 @@ func (w *applying) put(ctx context.Context, c change) error {
 			return err
 		}
 		_, ours := w.orphans[id]
-		if ours = ours || known && w.kind.node == nil; value != nil && !ours && !w.kind.isOf(w.node, value) {
+		if ours = ours || known && w.kind.shared; value != nil && !ours && !w.kind.isOf(w.node, value) {
 			return exchange.Refused(http.StatusConflict, "another object of that name is here, not one of node %q", w.node)
 		}
 		w.written = append(w.written, id)
@@ -150,15 +147,12 @@ func (w *applying) put(ctx context.Context, c change) error {
 
 // isOf reports whether value, as etcd has it, is an object of node n.
 func (k Kind) isOf(n edge.NodeName, value []byte) bool {
-	if k.node == nil {
-		return false
-	}
 	t, raw, err := stream.OpenEnvelope(value)
 	if err != nil || t.Encoding != stream.Protobuf {
 		return false
 	}
 	there := k.New()
-	return there.Unmarshal(raw) == nil && k.node(there) == n
+	return there.Unmarshal(raw) == nil && nodeOf(there) == n
 }
 
 // settle ends a push whose writing to etcd failed. It makes hubs push again what may not have been written. It releases the
@@ -235,7 +229,7 @@ func (o *NodeObjects) bury(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if value == nil || k.node != nil && !k.isOf(was, value) {
+		if value == nil || !k.shared && !k.isOf(was, value) {
 			continue
 		}
 		if err := batch.Remove(ctx, key); err != nil {

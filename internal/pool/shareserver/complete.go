@@ -153,28 +153,20 @@ func (s *standings) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Standing is how far a resource is that the pool shares.
-type Standing struct {
-	// Resource is as what the API shows it.
-	Resource schema.GroupResource
-	// Complete: all of it has come since this coordinator started. Current: it is complete, and the leader brings each change.
-	Complete, Current bool
-	// Warns is what a person is told who reads it; empty means that there is nothing to tell.
-	Warns string
-}
-
-// Standings returns how far each resource is, by name.
-func (m *Mirror) Standings() []Standing {
+// Shared returns how far each resource is, by name.
+func (m *Mirror) Shared() []edge.Shared {
 	known := m.known()
-	all := make([]Standing, 0, len(known))
+	all := make([]edge.Shared, 0, len(known))
 	for _, r := range known {
 		s, as := m.standing(r), r.GroupResource()
 		if each := m.get(r); each != nil {
 			as = each.replica.Resource().GroupResource()
 		}
-		all = append(all, Standing{as, s.complete, s.current, s.warns(as, m.began)})
+		all = append(all, edge.Shared{
+			Resource: as.String(), Complete: s.complete, Current: s.current, Warns: s.warns(as, m.began),
+		})
 	}
-	slices.SortFunc(all, func(a, b Standing) int { return strings.Compare(a.Resource.String(), b.Resource.String()) })
+	slices.SortFunc(all, func(a, b edge.Shared) int { return strings.Compare(a.Resource, b.Resource) })
 	return all
 }
 

@@ -4,12 +4,13 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
@@ -20,75 +21,45 @@ const (
 	flowRate  = 4 << 20
 	flowBurst = 4 << 20
 
-	// forgetAfter is how long a node's flow is remembered. By then its burst is whole again.
-	forgetAfter = time.Minute
+	// maxFlows is how many nodes' flows are remembered, the latest: more than a pool has nodes.
+	maxFlows = 4096
 )
 
 // flows bounds what each node pushes: one push at a time, and so many bytes a second. No node waits for another.
 type flows struct {
-	clock ends.Clock
-
 	mu     sync.Mutex
-	byNode map[edge.NodeName]*flow
+	byNode *lru.Cache // of *flow, by edge.NodeName
 }
 
 type flow struct {
 	bytes *rate.Limiter
-	busy  bool
-	last  time.Time
+	busy  atomic.Bool
 }
 
-func newFlows(c ends.Clock) *flows {
-	return &flows{clock: c, byNode: map[edge.NodeName]*flow{}}
-}
+func newFlows() *flows { return &flows{byNode: lru.New(maxFlows)} }
 
 // begin begins a push of a node, which end ends. It refuses a second one.
-func (f *flows) begin(n edge.NodeName) (of *flow, end func(), err error) {
+func (f *flows) begin(n edge.NodeName) (*flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	of = f.byNode[n]
-	if of == nil {
-		of = &flow{bytes: rate.NewLimiter(flowRate, flowBurst)}
-		f.byNode[n] = of
+	known, ok := f.byNode.Get(n)
+	if !ok {
+		known = &flow{bytes: rate.NewLimiter(flowRate, flowBurst)}
+		f.byNode.Add(n, known)
 	}
-	if of.busy {
-		return nil, nil, &exchange.Refusal{
+	of := known.(*flow) //nolint:forcetypeassert // nothing else is put there
+	if !of.busy.CompareAndSwap(false, true) {
+		return nil, &exchange.Refusal{
 			Code: http.StatusTooManyRequests, RetryAfter: time.Second,
 			Message: "another push of this node is under way; push one after another",
 		}
 	}
-	of.busy = true
-	return of, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		of.busy, of.last = false, f.clock.Running()
-	}, nil
+	return of, nil
 }
+
+func (f *flow) end() { f.busy.Store(false) }
 
 // wait waits until the node may have pushed so many bytes, flowBurst at most.
-func (f *flows) wait(ctx context.Context, of *flow, bytes int) error {
-	now := f.clock.Running()
-	delay := of.bytes.ReserveN(now, min(bytes, flowBurst)).DelayFrom(now)
-	if delay <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// forget drops nodes that have not pushed for a while.
-func (f *flows) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for n, of := range f.byNode {
-		if !of.busy && f.clock.Since(of.last) > forgetAfter {
-			delete(f.byNode, n)
-		}
-	}
+func (f *flow) wait(ctx context.Context, bytes int) error {
+	return f.bytes.WaitN(ctx, min(bytes, flowBurst))
 }

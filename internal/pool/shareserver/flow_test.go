@@ -8,30 +8,27 @@ import (
 	"testing/synctest"
 	"time"
 
-	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
 func TestFlowOfANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlows(ends.Clock{})
-		of, end, err := f.begin("n1")
+		f := newFlows()
+		of, err := f.begin("n1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		var refused *exchange.Refusal
-		if _, _, err := f.begin("n1"); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {
+		if _, err := f.begin("n1"); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {
 			t.Errorf("a second push of a node: %v", err)
 		}
-		if _, other, err := f.begin("n2"); err != nil {
+		if _, err := f.begin("n2"); err != nil {
 			t.Errorf("another node's: %v", err)
-		} else {
-			other()
 		}
 		waits := func(bytes int, want time.Duration) {
 			t.Helper()
 			start := time.Now()
-			if err := f.wait(t.Context(), of, bytes); err != nil {
+			if err := of.wait(t.Context(), bytes); err != nil {
 				t.Error(err)
 			}
 			if took := time.Since(start); took.Round(time.Millisecond) != want {
@@ -43,28 +40,13 @@ func TestFlowOfANode(t *testing.T) {
 		waits(10*flowBurst, flowBurst/flowRate*time.Second) // no more than the burst
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := f.wait(ctx, of, flowRate); !errors.Is(err, context.Canceled) {
+		if err := of.wait(ctx, flowRate); !errors.Is(err, context.Canceled) {
 			t.Errorf("a caller that gives up: %v", err)
 		}
-		end()
-		f.forget()
-		if len(f.byNode) != 2 {
-			t.Errorf("%d nodes are remembered", len(f.byNode))
-		}
-		_, end, err = f.begin("n1")
-		if err != nil {
-			t.Fatalf("after the first: %v", err)
-		}
-		time.Sleep(2 * forgetAfter)
-		f.forget()
-		if len(f.byNode) != 1 || f.byNode["n1"] == nil {
-			t.Errorf("one of n1 is under way, and remembered are %v", f.byNode)
-		}
-		end()
-		time.Sleep(2 * forgetAfter)
-		f.forget()
-		if len(f.byNode) != 0 {
-			t.Errorf("remembered for ever: %v", f.byNode)
+		of.end()
+		again, err := f.begin("n1")
+		if err != nil || again != of {
+			t.Errorf("after the first: %v, or its bytes are forgotten", err)
 		}
 	})
 }

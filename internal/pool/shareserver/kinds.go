@@ -1,6 +1,7 @@
 package shareserver
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,50 +26,24 @@ const (
 // Kind is a resource whose objects hubs may push.
 type Kind struct {
 	BuiltIn
-	resource   string
-	namespaced bool
-	// node returns the node that owns this object; nil means that it belongs to all nodes whose Pods use it.
-	node func(Message) edge.NodeName
-	// contestable means that two nodes may both say that they have an object of one name.
-	contestable bool
-	// uses returns the objects that this one needs here; nil means that it needs none.
-	uses func(Message) []stream.ID
-	// about returns the object that this one is about, which its node must have here; nil means that it needs none.
-	about func(Message) stream.ID
-	// presence returns what other nodes' hubs may know of this object; nil means nothing.
-	presence func(Message) *edge.PodPresence
+	resource string
+	// shared means that an object belongs to all nodes whose Pods use it. Any other belongs to one node.
+	shared bool
 }
+
+func (k Kind) namespaced() bool { return k.resource != resourceNodes }
 
 // allKinds returns the resources that hubs may push about their nodes, with Secrets only if they are allowed.
 func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 	all := []Kind{
-		{
-			BuiltIn: coreKind("Node", func() Message { return &corev1.Node{} }), resource: resourceNodes,
-			node: func(m Message) edge.NodeName { return edge.NodeName(m.GetName()) },
-		},
-		{
-			BuiltIn: coreKind("Pod", func() Message { return &corev1.Pod{} }), resource: resourcePods, namespaced: true,
-			node: nodeOfPod, contestable: true, uses: usesOfPod, presence: presenceOfPod,
-		},
-		{
-			BuiltIn: coreKind("Event", func() Message { return &corev1.Event{} }), resource: resourceEvents,
-			namespaced: true,
-			node:       nodeOfEvent, about: objectOfEvent,
-		},
-		{
-			BuiltIn:  coreKind("ConfigMap", func() Message { return &corev1.ConfigMap{} }),
-			resource: resourceConfigMaps, namespaced: true,
-		},
-		{
-			BuiltIn:  coreKind("ServiceAccount", func() Message { return &corev1.ServiceAccount{} }),
-			resource: resourceServiceAccounts, namespaced: true,
-		},
+		coreKind("Node", resourceNodes, false, func() Message { return &corev1.Node{} }),
+		coreKind("Pod", resourcePods, false, func() Message { return &corev1.Pod{} }),
+		coreKind("Event", resourceEvents, false, func() Message { return &corev1.Event{} }),
+		coreKind("ConfigMap", resourceConfigMaps, true, func() Message { return &corev1.ConfigMap{} }),
+		coreKind("ServiceAccount", resourceServiceAccounts, true, func() Message { return &corev1.ServiceAccount{} }),
 	}
 	if secrets {
-		all = append(all, Kind{
-			BuiltIn: coreKind("Secret", func() Message { return &corev1.Secret{} }), resource: resourceSecrets,
-			namespaced: true,
-		})
+		all = append(all, coreKind("Secret", resourceSecrets, true, func() Message { return &corev1.Secret{} }))
 	}
 	kinds := map[schema.GroupVersionResource]Kind{}
 	for _, k := range all {
@@ -77,8 +52,8 @@ func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 	return kinds
 }
 
-func coreKind(kind string, object func() Message) BuiltIn {
-	return BuiltIn{Kind: corev1.SchemeGroupVersion.WithKind(kind), New: object}
+func coreKind(kind, resource string, shared bool, object func() Message) Kind {
+	return Kind{BuiltIn{Kind: corev1.SchemeGroupVersion.WithKind(kind), New: object}, resource, shared}
 }
 
 // StoredOfNodes finds where kube-apiserver keeps each of the resources in allKinds.
@@ -93,28 +68,22 @@ func StoredOfNodes(getter generic.RESTOptionsGetter, secrets bool) (map[schema.G
 	return all, nil
 }
 
-func nodeOfPod(m Message) edge.NodeName {
-	if pod, ok := m.(*corev1.Pod); ok {
-		return edge.NodeName(pod.Spec.NodeName)
+// nodeOf returns the node that an object belongs to; empty for one that is shared.
+func nodeOf(m Message) edge.NodeName {
+	switch o := m.(type) {
+	case *corev1.Node:
+		return edge.NodeName(o.Name)
+	case *corev1.Pod:
+		return edge.NodeName(o.Spec.NodeName)
+	case *corev1.Event:
+		return edge.NodeName(cmp.Or(o.Source.Host, o.ReportingInstance))
+	default:
+		return ""
 	}
-	return ""
 }
 
-func presenceOfPod(m Message) *edge.PodPresence {
-	pod, ok := m.(*corev1.Pod)
-	if !ok {
-		return nil
-	}
-	is := edge.PresenceOf(pod)
-	return &is
-}
-
-// usesOfPod returns the ConfigMaps, Secrets and ServiceAccount that a Pod refers to by the Node authorizer's rules, each once.
-func usesOfPod(m Message) []stream.ID {
-	pod, ok := m.(*corev1.Pod)
-	if !ok {
-		return nil
-	}
+// usesOf returns the ConfigMaps, Secrets and ServiceAccount that a Pod refers to by the Node authorizer's rules, each once.
+func usesOf(pod *corev1.Pod) []stream.ID {
 	var all []stream.ID
 	note := func(resource string) podutil.Visitor {
 		return func(name string) bool {
@@ -133,24 +102,8 @@ func usesOfPod(m Message) []stream.ID {
 	return all
 }
 
-func nodeOfEvent(m Message) edge.NodeName {
-	event, ok := m.(*corev1.Event)
-	switch {
-	case !ok:
-		return ""
-	case event.Source.Host != "":
-		return edge.NodeName(event.Source.Host)
-	default:
-		return edge.NodeName(event.ReportingInstance)
-	}
-}
-
-// objectOfEvent returns the Node or Pod that an Event is about. For anything else it returns an ID that no object has.
-func objectOfEvent(m Message) stream.ID {
-	event, ok := m.(*corev1.Event)
-	if !ok {
-		return stream.ID{}
-	}
+// aboutOf returns the Node or Pod that an Event is about. For anything else it returns an ID that no object has.
+func aboutOf(event *corev1.Event) stream.ID {
 	about := event.InvolvedObject
 	switch about.Kind {
 	case "Node":

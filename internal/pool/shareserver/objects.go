@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -59,12 +60,12 @@ type NodeObjects struct {
 	flows    *flows
 	changed  chan struct{} // has one element when the set of objects may have changed
 	contests prometheus.Counter
+	tell     rate.Sometimes // bounds the log's lines about contested Pods
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans holds the objects that must still be deleted from etcd, each with the node that it came from. told is when the
-	// log last mentioned a contested Pod. Only the holder of turn uses orphans and told.
+	// orphans holds the objects that must still be deleted from etcd, each with the node that it came from. Only the holder of
+	// turn uses orphans.
 	orphans map[stream.ID]edge.NodeName
-	told    time.Time
 
 	claims *claims // guarded by the share's mu
 }
@@ -98,7 +99,7 @@ func NewNodeObjects(c NodeObjectsConfig) *NodeObjects {
 	o := &NodeObjects{
 		log: c.Log, refusals: rate.NewLimiter(refusalsPerSecond, refusalsPerSecond), member: c.Member, present: c.Present,
 		instance: rand.Text(), clock: c.Clock, kinds: c.Kinds, byName: map[string]Kind{}, write: c.Write, lookUp: c.Read,
-		flows: newFlows(c.Clock), changed: make(chan struct{}, 1),
+		flows: newFlows(), tell: rate.Sometimes{Interval: tellEvery}, changed: make(chan struct{}, 1),
 		orphans: map[stream.ID]edge.NodeName{}, claims: newClaims(c.Quota),
 		contests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "yurt_coordinator_contests_total",
@@ -138,7 +139,6 @@ func (o *NodeObjects) Run(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 			o.Sweep(ctx)
-			o.flows.forget()
 		case <-ctx.Done():
 			return nil
 		}
@@ -212,7 +212,6 @@ type nodePush struct {
 	kind    Kind
 	source  string // where it was sent from
 	flow    *flow
-	leave   func() // ends the flow
 	seen    map[stream.Key]struct{}
 	changes []change
 }
@@ -235,12 +234,12 @@ func (o *NodeObjects) begin(r *http.Request, is *push) (taker, error) {
 	if is.encoding != stream.Protobuf {
 		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push watch events as protobuf")
 	}
-	of, end, err := o.flows.begin(is.node)
+	of, err := o.flows.begin(is.node)
 	if err != nil {
 		return nil, err
 	}
 	return &nodePush{
-		NodeObjects: o, push: is, kind: o.kinds[is.resource], source: r.RemoteAddr, flow: of, leave: end,
+		NodeObjects: o, push: is, kind: o.kinds[is.resource], source: r.RemoteAddr, flow: of,
 		seen: map[stream.Key]struct{}{},
 	}, nil
 }
@@ -258,10 +257,10 @@ func (p *nodePush) event(e stream.Event, t stream.Type) (last bool, err error) {
 		err = exchange.Refused(http.StatusUnprocessableEntity, "a %s is not allowed in a push of objects", e.Type)
 	case t.GroupVersionKind != p.kind.Kind:
 		err = exchange.Refused(http.StatusUnprocessableEntity, "the events are of %s, want %s", t.GroupVersionKind, p.kind.Kind)
-	case !p.kind.namespaced && key.Namespace != "":
+	case !p.kind.namespaced() && key.Namespace != "":
 		err = exchange.Refused(http.StatusUnprocessableEntity, "%s has a namespace", key)
 	default:
-		err = CheckKey(key, p.kind.namespaced)
+		err = CheckKey(key, p.kind.namespaced())
 	}
 	if err != nil {
 		return false, err
@@ -279,7 +278,7 @@ func (p *nodePush) apply(ctx context.Context, _ stream.Type) (edge.Taken, error)
 	for i := range p.changes {
 		bytes += len(p.changes[i].value) + exchange.ObjectOverhead
 	}
-	if err := p.flows.wait(ctx, p.flow, bytes); err != nil {
+	if err := p.flow.wait(ctx, bytes); err != nil {
 		return edge.Taken{}, err
 	}
 	p.turn.Lock()
@@ -294,7 +293,7 @@ func (p *nodePush) apply(ctx context.Context, _ stream.Type) (edge.Taken, error)
 }
 
 // end implements taker.
-func (p *nodePush) end() { p.leave() }
+func (p *nodePush) end() { p.flow.end() }
 
 // onTop refuses a push by a hub that does not know the present state.
 func (p *nodePush) onTop() error {
@@ -328,8 +327,8 @@ func (k Kind) change(event stream.Event) change {
 	object := event.Object
 	c := change{key: k.Key(object.Key), offer: offer{
 		id: stream.ID{Resource: k.resource, Key: object.Key}, at: edge.Moment{Revision: object.Revision},
-		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.node == nil,
-		contestable: k.contestable,
+		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.shared,
+		contestable: k.resource == resourcePods,
 	}}
 	if event.Type == stream.Deleted {
 		return c
@@ -340,18 +339,14 @@ func (k Kind) change(event stream.Event) change {
 		c.refused = err
 		return c
 	}
-	if k.node != nil {
-		c.offer.node = k.node(decoded)
-	}
-	if k.uses != nil {
-		c.offer.uses = k.uses(decoded)
-	}
-	if k.about != nil {
-		about := k.about(decoded)
+	c.offer.node = nodeOf(decoded)
+	switch o := decoded.(type) {
+	case *corev1.Pod:
+		is := edge.PresenceOf(o)
+		c.offer.uses, c.pod = usesOf(o), &is
+	case *corev1.Event:
+		about := aboutOf(o)
 		c.offer.about = &about
-	}
-	if k.presence != nil {
-		c.pod = k.presence(decoded)
 	}
 	return c
 }

@@ -480,7 +480,7 @@ func TestOwnWritesHeal(t *testing.T) {
 				if err := decoded.Unmarshal(p.Raw); err != nil {
 					t.Fatal(err)
 				}
-				want = append(want, "pods/shop/"+name, "configmaps/shop/"+usesOfPod(&decoded)[0].Name)
+				want = append(want, "pods/shop/"+name, "configmaps/shop/"+usesOf(&decoded)[0].Name)
 			}
 			if got := len(h.Ask()); got < len(have[i]) {
 				t.Errorf("seed %d: %s has %d objects, want %d Pods", seed, h.Node, got, len(have[i]))

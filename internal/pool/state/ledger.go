@@ -151,10 +151,10 @@ func (l *ledger) tick() (news bool) {
 }
 
 // heard returns how each node is heard of.
-func (l *ledger) heard() []Heard {
-	all := make([]Heard, 0, len(l.nodes))
+func (l *ledger) heard() []edge.Heard {
+	all := make([]edge.Heard, 0, len(l.nodes))
 	for name, n := range l.nodes {
-		all = append(all, Heard{
+		all = append(all, edge.Heard{
 			Name: name, Quiet: time.Duration(n.quiet) * time.Second, Grace: time.Duration(n.grace) * time.Second,
 			Silent: n.silent,
 		})

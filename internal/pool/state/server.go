@@ -135,17 +135,8 @@ func (p *Server) Relays(node edge.NodeName, at netip.AddrPort) {
 	})
 }
 
-// Heard is how a node is heard of here, by this process's own clock.
-type Heard struct {
-	Name edge.NodeName
-	// Quiet is for how long it has not renewed its Lease, counted up to Grace.
-	Quiet, Grace time.Duration
-	// Silent: it has not for Grace.
-	Silent bool
-}
-
 // Nodes returns the nodes that have renewed their Leases since this coordinator began, in no order.
-func (p *Server) Nodes() []Heard {
+func (p *Server) Nodes() []edge.Heard {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ledger.heard()

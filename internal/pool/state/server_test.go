@@ -454,8 +454,8 @@ func TestHeard(t *testing.T) {
 	l.renewed("n1", 40*time.Second)
 	l.tick()
 	all := l.heard()
-	slices.SortFunc(all, func(a, b Heard) int { return strings.Compare(string(a.Name), string(b.Name)) })
-	want := []Heard{
+	slices.SortFunc(all, func(a, b edge.Heard) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	want := []edge.Heard{
 		{Name: "n1", Quiet: time.Second, Grace: 50 * time.Second}, {Name: "n2", Quiet: 10 * time.Second,
 			Grace: 10 * time.Second, Silent: true},
 	}

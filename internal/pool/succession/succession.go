@@ -17,6 +17,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -44,7 +45,7 @@ type Config struct {
 	CertFile string
 	// CAFile has the authorities that sign the pool's coordinators, and nobody else.
 	CAFile string
-	// AddressesFile has the addresses of the pool's nodes, one per line. Empty means that nobody looks.
+	// AddressesFile has the addresses of the pool's nodes, one per line. It may be missing. Empty means that nobody looks.
 	AddressesFile string
 	// Nodes returns what addresses nodes say that they have.
 	Nodes func(ctx context.Context) ([]netip.Addr, error)
@@ -141,7 +142,7 @@ func (s *Succession) scan(ctx context.Context) (n int, err error) {
 
 func (s *Succession) addresses() (sets.Set[string], error) {
 	content, err := os.ReadFile(s.cfg.AddressesFile)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	all := sets.New[string]()

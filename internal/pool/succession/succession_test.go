@@ -222,7 +222,17 @@ func TestFilesThatComeLater(t *testing.T) {
 				t.Errorf("with %s: %v, %v", missing(m), over, err)
 			}
 		}
-		m := newMachine(t, "0.5")
+		m := newMachine(t, "0.5") // the list may be missing: nodes say where they are
+		m.said = []netip.Addr{netip.MustParseAddr("10.0.0.9")}
+		m.lan.Set(map[string]*tls.Config{"10.0.0.9:10270": m.pool.Coordinator("p1", "0.6")})
+		if err := os.Remove(m.cfg.AddressesFile); err != nil {
+			t.Fatal(err)
+		}
+		m.runs()
+		if err, over := m.after(2 * lookout.Pause(1, ends.Chance{})); !over || !errors.Is(err, ErrSucceeded) {
+			t.Errorf("without a list of addresses that nodes name: %v, %v", over, err)
+		}
+		m = newMachine(t, "0.5")
 		m.cfg.AddressesFile = ""
 		m.lan.Set(map[string]*tls.Config{"10.0.0.3:10270": m.pool.Coordinator("p1", "0.6")})
 		m.runs()

@@ -9,9 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -63,8 +61,6 @@ type kind struct {
 	// generation means that metadata.generation is counted from the creation on.
 	generation bool
 
-	// isName says whether a name is valid; nil means that it must be a DNS subdomain.
-	isName   validation.ValidateNameFunc
 	fields   func(runtime.Object) fields.Set // the fields for selectors, besides metadata.name and metadata.namespace
 	prepare  func(runtime.Object)            // what the server and its default admission add to a new object
 	validate func(runtime.Object) field.ErrorList
@@ -91,25 +87,9 @@ var kinds = byResource(
 		resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), generation: true},
 	kind{GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
 		resource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), hasStatus: true, generation: true},
-	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), clusterScoped: true,
-		resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), isName: segment},
-	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), clusterScoped: true,
-		resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), isName: segment},
-	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("Role"),
-		resource: rbacv1.SchemeGroupVersion.WithResource("roles"), isName: segment},
-	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
-		resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), isName: segment},
 	kind{GroupVersionKind: core("Event"), resource: corev1.SchemeGroupVersion.WithResource("events"),
 		createdByUpdate: true, fields: fieldsOfEvent},
 )
-
-// segment returns what is wrong with the name of a Role, a ClusterRole or a binding. Such a name must be one segment of a path.
-func segment(name string, _ bool) []string {
-	if name == "." || name == ".." || strings.ContainsAny(name, "/%") {
-		return []string{"a name must be a segment of a path"}
-	}
-	return nil
-}
 
 func core(name string) schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind(name) }
 

@@ -128,11 +128,8 @@ func (s *Server) born(c *call, o runtime.Object) error {
 	if err := s.admit(c, o, nil, admission.Create); err != nil {
 		return err
 	}
-	isName := validation.ValidateNameFunc(validation.NameIsDNSSubdomain)
-	if c.isName != nil {
-		isName = c.isName
-	}
-	return c.valid(o, validation.ValidateObjectMetaAccessor(m, !c.clusterScoped, isName, field.NewPath("metadata")))
+	return c.valid(o, validation.ValidateObjectMetaAccessor(m, !c.clusterScoped, validation.NameIsDNSSubdomain,
+		field.NewPath("metadata")))
 }
 
 var namespaces = corev1.Resource("namespaces") // a constant

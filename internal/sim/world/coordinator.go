@@ -4,21 +4,18 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -45,15 +42,14 @@ import (
 // coordinated is the model of a coordinator's API server. It has Kubernetes' own authorizers. It does not keep the objects that
 // hubs bring for others to read.
 type coordinated struct {
-	client     kubernetes.Interface
-	factory    informers.SharedInformerFactory
-	authorizer authorizer.Authorizer
-	roots      *x509.CertPool
+	client  kubernetes.Interface
+	factory informers.SharedInformerFactory
+	roots   *x509.CertPool
 }
 
 func (c *coordinated) Client() kubernetes.Interface               { return c.client }
 func (c *coordinated) Informers() informers.SharedInformerFactory { return c.factory }
-func (c *coordinated) Authorizer() authorizer.Authorizer          { return c.authorizer }
+func (c *coordinated) Authorizer() authorizer.Authorizer          { return stock.Authorizer() }
 func (c *coordinated) Storage() generic.RESTOptionsGetter         { return c }
 
 func (c *coordinated) VerifyOptions() (x509.VerifyOptions, bool) {
@@ -67,36 +63,6 @@ func (c *coordinated) GetRESTOptions(r schema.GroupResource, _ runtime.Object) (
 			corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
 		}},
 	}}, nil
-}
-
-// reviews answers SubjectAccessReviews with its authorizer, which must be set by then. next answers all other requests.
-type reviews struct {
-	next       http.Handler
-	authorizer authorizer.Authorizer
-}
-
-// ServeHTTP implements http.Handler.
-func (v *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
-		v.next.ServeHTTP(w, r)
-		return
-	}
-	var review authorizationv1.SubjectAccessReview
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	asked := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: review.Spec.User, Groups: review.Spec.Groups}}
-	if of := review.Spec.ResourceAttributes; of != nil {
-		asked.ResourceRequest, asked.Verb, asked.Namespace, asked.Name = true, of.Verb, of.Namespace, of.Name
-		asked.APIGroup, asked.Resource = of.Group, of.Resource
-	} else {
-		asked.Verb, asked.Path = review.Spec.NonResourceAttributes.Verb, review.Spec.NonResourceAttributes.Path
-	}
-	decision, _, _ := v.authorizer.Authorize(r.Context(), asked)
-	review.Status.Allowed = decision == authorizer.DecisionAllow
-	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-	_ = json.NewEncoder(w).Encode(review) // the coordinator's own client asks again
 }
 
 var empty = model.NewStore().Backup() // a constant
@@ -118,17 +84,15 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	// Copies of what hubs bring; the API server, a model, does not show them.
 	kept := &pooltest.FakeEtcd{Keys: map[string]string{}}
 	cfg := model.Config{Store: s.store, Clock: dial{s.machine}, Random: w.numbers()}
-	asked := &reviews{next: model.NewServer(cfg)}
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://" + s.ip, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
-		Transport: &model.Wire{User: admin, Handler: asked},
+		Transport: &model.Wire{User: admin, Handler: model.NewServer(cfg)},
 	})
 	if err != nil {
 		return err
 	}
 	around := &coordinated{client: client, factory: informers.NewSharedInformerFactory(client, 0)}
 	apiserver.Unfilled(around.factory)
-	around.authorizer = stock.Authorizer(around.factory)
 	if around.roots, err = certificates(w.ca); err != nil {
 		return err
 	}
@@ -144,7 +108,6 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 		return err
 	}
 	parts := &it.Parts
-	asked.authorizer = parts.Authorizer
 	cfg.Admission = stock.Admission(parts.Admission)
 	served, api := model.NewServer(cfg), http.NewServeMux()
 	api.Handle("/", served)
@@ -165,7 +128,8 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	s.has(served, h)
 	var group run.Group
 	group.Add("server", func(ctx context.Context) error {
-		return s.serve(ctx, p, s.gray, &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: parts.Known})
+		secure := &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: parts.Known}
+		return s.serve(ctx, p, s.gray, secure, parts.ConnContext)
 	})
 	group.Add("informers", func(ctx context.Context) error {
 		around.factory.StartWithContext(ctx)

@@ -180,7 +180,10 @@ func (s *server) has(m *model.Server, h http.Handler) {
 }
 
 // serve serves until ctx ends. secure decides which clients may connect.
-func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, secure *tls.Config) error {
+func (s *server) serve(
+	ctx context.Context, p *network.Process, h http.Handler, secure *tls.Config,
+	connContext func(context.Context, net.Conn) context.Context,
+) error {
 	l, err := p.Listen("tcp", ":"+s.port)
 	if err != nil {
 		return err
@@ -188,6 +191,7 @@ func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, 
 	secure.Certificates, secure.MinVersion = []tls.Certificate{s.cert}, tls.VersionTLS12
 	hs := &http.Server{ //nolint:gosec // nobody here is slow on purpose
 		Handler: s.counted(h), ErrorLog: log.New(io.Discard, "", 0), TLSConfig: secure,
+		ConnContext: connContext,
 	}
 	done := make(chan struct{})
 	go func() {
@@ -219,7 +223,8 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 		return err
 	}
 	run := func(ctx context.Context, s *server, p *network.Process) error {
-		return s.serve(ctx, p, authenticated(s.gray), &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots})
+		secure := &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots}
+		return s.serve(ctx, p, authenticated(s.gray), secure, nil)
 	}
 	if w.cloud, err = w.newServer(m, "kube-apiserver", "6443", run); err != nil {
 		return err
