@@ -72,9 +72,12 @@ func (m *Member) small() bool {
 	return stats.Objects <= smallObjects && stats.ObjectBytes <= smallBytes && stats.Watchers <= 1 // the disk's
 }
 
-// expect waits until a member's prospect is certain, or until the time is up.
-func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait time.Duration, fresh bool) prospect {
-	timer := time.NewTimer(wait)
+// patience is how long a request waits until its selection's prospect is certain.
+const patience = 10 * time.Second
+
+// expect waits until a member's prospect is certain, or until patience is over.
+func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], fresh bool) prospect {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-m.restored:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -16,9 +15,6 @@ import (
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
-
-// patience is how long a request waits until its selection's prospect is certain.
-const patience = 10 * time.Second
 
 // ServeHTTP answers get, list and watch of a resource that the hub follows for itself. The request's context must carry its
 // RequestInfo.
@@ -45,7 +41,7 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			replica.Refuse(w, "yurthub has never had a complete copy of this resource, and can get none now")
 			return
 		}
-	} else if p := m.expect(r.Context(), s.cfg.Cloud, patience, info.Verb == "get" || asksForNow(r, info.Verb)); p != known &&
+	} else if p := m.expect(r.Context(), s.cfg.Cloud, info.Verb == "get" || asksForNow(r, info.Verb)); p != known &&
 		!m.feed.Status().Get().Denied {
 		// The cloud must not answer this one request: this node's view may differ from what the cloud shows.
 		replica.Refuse(w, "yurthub: the cloud has not yet shown the present state of this resource; try again")
@@ -107,7 +103,7 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 		// The selection stays in use while the cloud answers: the client will come back to it.
 		context.AfterFunc(r.Context(), func() { s.release(m) })
 	}()
-	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
+	prospect := m.expect(r.Context(), s.cfg.Cloud, asksForNow(r, info.Verb))
 	up := s.cfg.Cloud.Get().Answers()
 	if prospect == known && up && !viewed && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
 		// The revision belongs to another object, or the hub had it before it was killed. The replica would reach it only with

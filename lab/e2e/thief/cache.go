@@ -32,7 +32,7 @@ import (
 var cacheScenarios = []kit.Scenario{{
 	Name: "stolen-cache", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: stolenCache,
 	Doc: "Somebody reads a hub's cache and tries old tokens on a node that he has cut off. No Secret and no token can be " +
-		"read. A Pod that still exists is recognised for its day; a deleted Pod is not, nor is anybody else after a day.",
+		"read. A Pod that still exists is recognised; a deleted Pod is not, nor is anybody else after a day.",
 }}
 
 // beginsTokens is how every token of a ServiceAccount begins: {"alg":"RS256",
