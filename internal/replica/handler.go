@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,6 +73,7 @@ type Handler struct {
 	log     klog.Logger
 	looks   looks
 	pages   pages
+	warned  atomic.Pointer[warning]
 	skew    skew
 }
 
@@ -84,7 +86,7 @@ func NewHandler(c HandlerConfig) *Handler {
 
 // Serve answers one request. The request's context ends it. Its caller has authenticated and authorized it.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, q Request) {
-	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w)}
+	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w), warning: h.warning}
 	defer out.rest()
 	w.Header().Set("Cache-Control", "no-cache, private") // as an API server does for all who are somebody
 	if err := h.serve(out, r, q); err != nil {

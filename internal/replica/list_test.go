@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
@@ -136,6 +137,35 @@ func TestRemaining(t *testing.T) {
 		if got != c.want || (list.Continue != "") != c.goes {
 			t.Errorf("%s: %d remain, continue %q, want %d, %v", c.path, got, list.Continue, c.want, c.goes)
 		}
+	}
+}
+
+// An API server says of v1 Endpoints, in every answer, that they are deprecated.
+func TestWarning(t *testing.T) {
+	resource := corev1.SchemeGroupVersion.WithResource("endpoints")
+	r := newReplica(t, replica.Config{Resource: resource})
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
+	early := make(chan answer, 1)
+	go func() { early <- s.get(t, "/api/v1/endpoints", asJSON) }() // it waits, if it is the first
+	replace(t, r, stream.Snapshot{Revision: 100, Type: stream.Type{
+		GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Endpoints"), Encoding: stream.JSON,
+	}})
+	const want = `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`
+	answers := []answer{<-early}
+	for _, path := range []string{
+		"/api/v1/endpoints", "/api/v1/namespaces/a/endpoints/none", "/api/v1/endpoints?watch=1&timeoutSeconds=1",
+		"/api/v1/endpoints?labelSelector=a%20b",
+	} {
+		answers = append(answers, s.get(t, path, asJSON))
+	}
+	for _, a := range answers {
+		if got := a.Header.Values("Warning"); !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: Warning %q, want %q", a.Request.URL, got, want)
+		}
+	}
+	fine := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	if got := fine.get(t, slicesPath, asJSON).Header.Values("Warning"); len(got) != 0 {
+		t.Errorf("EndpointSlices come with a warning: %q", got)
 	}
 }
 

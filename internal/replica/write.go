@@ -22,6 +22,15 @@ type deadlined struct {
 	control *http.ResponseController
 	set     time.Time // when the deadline was set
 	failed  error     // of a write or a flush; the client has gone
+	// warning is what the header Warning is to say; it is asked for when the answer begins.
+	warning func() string
+}
+
+func (d *deadlined) WriteHeader(status int) {
+	if text := d.warning(); text != "" {
+		d.Header().Add("Warning", text)
+	}
+	d.ResponseWriter.WriteHeader(status)
 }
 
 // extend sets the deadline, at most once a second: it is the kernel's business, and not free.
