@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -304,6 +305,10 @@ func TestFollow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := aServer(t, world()...)
 			s.Within = within
+			var refuses atomic.Bool
+			s.kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return refuses.Load(), nil, apierrors.NewServiceUnavailable("soon")
+			})
 			o, err := s.Objects(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -343,12 +348,9 @@ func TestFollow(t *testing.T) {
 				within != "" && !slices.Equal(shown[0].Delegated, []string{"a2", "a3"}) {
 				t.Errorf("within %q: shown %+v", within, shown)
 			}
-			refuses := true
-			s.kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return refuses, nil, apierrors.NewServiceUnavailable("soon")
-			})
+			refuses.Store(true)
 			look()
-			refuses = false
+			refuses.Store(false)
 			change(false, "a1")
 			look()
 			if complaints == 0 || len(shown) != 2 {
