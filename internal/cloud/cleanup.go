@@ -39,9 +39,9 @@ const (
 
 // CleanUp removes what the controllers have put on objects that are not theirs, so that nothing waits for controllers that are
 // gone. It removes taints, labels, annotations and conditions from Nodes, tolerations and annotations from Pods, and finalizers
-// from NodePools and YurtCoordinators. It also deletes two kinds of ConfigMaps: those for policies, and those with pools'
-// settings. Other objects stay. A controller that starts again puts back what it needs. Without c.Autonomy, the marks on Pods
-// of autonomous nodes stay, because another controller keeps such Pods then.
+// from NodePools and YurtCoordinators. It also deletes the ConfigMaps for policies, the objects that tell pools their settings,
+// and the Pods that upgrade hubs. Other objects stay. A controller that starts again puts back what it needs. Without c.Autonomy
+// the marks on Pods of autonomous nodes stay, because another controller keeps such Pods then.
 //
 // CleanUp first stops the Deployment coordinator-controller in kube-system, and waits until no replica leads. If anything is
 // left, it fails with an error that says what.
@@ -108,8 +108,8 @@ func stopDeployment(ctx context.Context, c client.Client) error {
 // trace is what one controller leaves on objects that are not its own.
 type trace struct {
 	controller string
-	// release cleans up what is not on Nodes, and node what is on one Node, or on its Pods. node returns when to look again; zero
-	// means that nothing is left. Nil means that there is nothing to clean up.
+	// release cleans up what is not on Nodes. node cleans up one Node and its Pods, and returns when to look again; zero means
+	// that nothing is left. Either function is nil if it would have nothing to clean up.
 	release func(context.Context, client.Client) error
 	node    func(context.Context, client.WithWatch, ends.Clock, *corev1.Node) (time.Duration, error)
 	// condition is the one that it writes into Nodes, and roll its ConfigMap for policies.
@@ -117,7 +117,7 @@ type trace struct {
 	roll      string
 }
 
-// traces are what all controllers leave, in the order in which a Node is cleaned up. Without marks, the marks on Pods of
+// traces are what all controllers leave, in the order in which a Node is cleaned up. If marks is false, the marks on Pods of
 // autonomous nodes stay. That is for a cluster where another controller keeps such Pods, and marks them in the same way. If the
 // marks went, Pods of a node that is cut off would be evicted.
 func traces(marks bool) []trace {
@@ -195,8 +195,8 @@ func (c *cleaner) run(ctx context.Context) error {
 	}
 }
 
-// pass cleans up once. It returns when to look again; zero means that nothing is left. The Nodes come last: without their traces,
-// hubs no longer say which settings they have.
+// pass cleans up once. It returns when to look again; zero means that nothing is left. The Nodes come last, because their
+// annotations say which settings their hubs have.
 func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 	var failed []error
 	for _, t := range c.traces {
@@ -285,8 +285,8 @@ func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// cleanUpOff registers the cleaning up after controllers that c switches off, once this process leads. Otherwise their traces
-// would stay, and their finalizers would block deletions forever. What fails is tried again until the process ends.
+// cleanUpOff makes this process, once it leads, clean up after the controllers that c switches off. Otherwise their traces would
+// stay, and their finalizers would block deletions forever. What fails is tried again until the process ends.
 func cleanUpOff(mgr manager.Manager, direct client.WithWatch, c Config) error {
 	on := map[string]bool{
 		"poolsettings": c.PoolSettings, "nodepool": c.NodePools, "coordinator": c.Coordinators, "heartbeat": c.Heartbeats,

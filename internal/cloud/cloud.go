@@ -73,7 +73,7 @@ const DefaultHoldEvictions = 24 * time.Hour
 // minSilenceAfter is the shortest SilenceAfter that works with Kubernetes' own heartbeats of at least a second.
 const minSilenceAfter = 2 * time.Second
 
-// calm is the time in which a node's taint changes at most twice, because any node of its pool can cause changes at will.
+// calm is heartbeat.Config.Calm. It limits how often a node's taint changes, because any node of its pool can cause changes.
 const calm = time.Minute
 
 const (

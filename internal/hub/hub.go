@@ -23,7 +23,8 @@
 //
 // This package is the wiring. hub.go connects all parts. following.go sets up the caches, and which clients are answered from
 // them. settings.go applies settings that may change while the hub runs, and serving.go opens the ports. Each part knows only
-// what its own Config names. A part that a hub does not need, such as a coordinator, is created nevertheless and does nothing.
+// what its own Config names. What other parts use is always there: a hub without a coordinator, for example, has a Membership
+// that takes no part in a pool.
 package hub
 
 import (

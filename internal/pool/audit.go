@@ -72,9 +72,9 @@ func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written boo
 	return written
 }
 
-// outcome reports whether an audit event says that a request was refused, or that something was opened by it: a stream, or the
-// page by a link. A request has several events, and only one of them gets the line: a stream's first, a 401's only one, and the
-// last of a 403 and of what changes links.
+// outcome reports whether an audit event says that a request was refused, or that it opened a stream or changed the links to the
+// page. A request has several events, and only one of them gets the line. For a stream that is the first one. A 401 has only
+// one. For a 403, and for a change of links, it is the last one.
 func outcome(e *auditinternal.Event) (refused, opened bool) {
 	if e.ResponseStatus == nil {
 		return false, false

@@ -39,8 +39,8 @@ const minMirrorQuotaBytes = 4 << 20
 
 const defaultServiceRange = "10.96.0.0/12"
 
-// Config says how a coordinator serves. Each field's comment says what its zero value means. The serving certificate's two files
-// and the client CA have no default and must be given.
+// Config says how a coordinator serves. Each field's comment says what its zero value means. DataDir, the serving certificate's
+// two files and the client CA have no default and must be given.
 type Config struct {
 	// NodeName is the Node that the coordinator runs on. The coordinator marks this Node's Lease, so that a leader forwards
 	// that Lease early. Empty means that no Lease is marked.
@@ -58,7 +58,7 @@ type Config struct {
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
 
-	// MirrorQuotaBytes bounds what the leader may push, in bytes of memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
+	// MirrorQuotaBytes bounds what the mirror holds, in bytes of memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
 	// refused with 413.
 	MirrorQuotaBytes int64
 
@@ -72,20 +72,21 @@ type Config struct {
 	TLSCertFile, TLSPrivateKeyFile string
 	// ClientCAFile holds the CAs of the client certificates; reread when it changes.
 	ClientCAFile string
-	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused. While the
-	// file is missing, all nodes are refused. Empty means that every node that the CAs know belongs to the pool.
+	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused, unless
+	// the leader's word adds them (access.Members). Until the file has been read once, all nodes are refused; later, the last
+	// list outlives its file. An empty path means that every node that the CAs know belongs to the pool.
 	PoolNodesFile string
 	// AddressesFile holds further addresses of this node, one per line; reread when it changes, and it may be missing. The
 	// coordinator serves at those that the machine has. Empty means that there are none.
 	AddressesFile string
-	// PoolAddressesFile holds the addresses of the pool's nodes, one per line. PoolCAFile holds the authorities of
-	// this pool alone. They sign its coordinators, and only they can make a caller an operator. Both are reread when they change,
-	// and may be missing. If a younger coordinator of the same pool and slot serves at one of these addresses, this one ends.
-	// Empty means that this one does not look, and that each of the client CAs may make operators.
+	// PoolAddressesFile holds the addresses of the pool's nodes, one per line. If a younger coordinator of the same pool and slot
+	// serves at one of them, this one ends. PoolCAFile holds the authorities of this pool alone: they sign its coordinators, and
+	// only they can make a caller an operator. Give both paths or neither. Without them this coordinator looks for no younger
+	// one, and each of the client CAs may make operators. Both files are reread when they change, and may be missing.
 	PoolAddressesFile, PoolCAFile string
-	// DeniedUsersFile lists whose client certificates are no longer valid, one item per line: a user's name, or X509SHA256= and
-	// the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty means that
-	// nobody is denied.
+	// DeniedUsersFile lists client certificates that are no longer valid, one item per line: a user's name for all of the user's
+	// certificates, or X509SHA256= and the digest of one. It is reread when it changes. Until it has been read once, the
+	// coordinator accepts only nodes' certificates; later, the last list outlives its file. An empty path denies nobody.
 	DeniedUsersFile string
 
 	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
@@ -255,8 +256,8 @@ func (c Config) serviceRange() (net.IPNet, error) {
 	return *parsed, nil
 }
 
-// checkFiles reads every configured file, so that the start reports a bad one in one line. Otherwise the server would start and
-// only half work.
+// checkFiles reads the certificates, keys and CAs that must be there at the start, so that the start reports a bad file in one
+// line. Otherwise the server would start and only half work. Files that may be missing are read later.
 func (c Config) checkFiles(now time.Time) error {
 	if err := checkPair("tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile, now); err != nil {
 		return err
@@ -300,8 +301,8 @@ func checkAuthorities(flag, file string, now time.Time) error {
 	return err
 }
 
-// expired returns an error for a certificate that has expired, but accepts one from the future. At the edge the clock is as
-// likely to be wrong as the certificate, and the client's clock decides.
+// expired returns an error for a certificate that has expired, but accepts one from the future. At the edge, this machine's
+// clock is as likely to be wrong as the certificate. Clients check the certificate by their own clocks.
 func expired(flag, file string, of *x509.Certificate, now time.Time) error {
 	if now.After(of.NotAfter) {
 		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; "+

@@ -32,11 +32,11 @@ import (
 	"yurtcoordinator/internal/pool/succession"
 )
 
-// placesOfState is how many places of a caller a stream of the pool's state takes: what is told on it waits in memory until it is
-// read, some 200 bytes for each Pod. A hub has one stream, and asks once a minute who relays.
+// placesOfState is how many of its caller's places a stream of the pool's state takes. Its lines wait in memory until they are
+// read, some 200 bytes for each Pod. A hub has one such stream.
 const placesOfState = 10
 
-// addressesOfNode is at how many addresses of a node its word has a coordinator look for a younger one.
+// addressesOfNode bounds the addresses of one Node at which a coordinator looks for a younger one.
 const addressesOfNode = 4
 
 var errNotSetUp = errors.New("the pool's Leases are not in place yet")
@@ -187,9 +187,9 @@ func (c *Coordinator) handle() error {
 
 // chain returns all handlers that a request passes:
 //
-//	the connection   wiring.gate: bounds the connections of each address and of all, and those of clients that have proved
-//	                 nothing; Parts.Known: one of the pool's authorities has signed the client's certificate
-//	limits.TurnAway  after a 401 or 403 the connection of such a client ends
+//	the connection   wiring.gate: bounds the connections of each client and of all, and those that are not proved by an allowed
+//	                 request; Parts.Known: one of the pool's authorities has signed the client's certificate
+//	limits.TurnAway  after a 401 or 403 a connection that is not proved ends
 //	exchange.Bound   no body is read once its request has been answered
 //	access.TellWhy   a 401 says what to do
 //	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog writes it down, Authorizer says whether he may

@@ -17,9 +17,10 @@
 //   - Ready means everything: etcd, the API, and the pool's own Leases. A hub never meets a half-made coordinator.
 //   - No caller is believed about its place in the pool: a node writes only its own name into the election Lease, and only
 //     this process's monotonic clock says whether a holder has lapsed, never a renewTime.
-//   - A pool's resources come through the mirror, as the cloud's own bytes, only from the leader under its present term.
-//     An acknowledged revision is in the mirror's replica and in etcd. A refused push has changed nothing. No older
-//     revision replaces a newer one. Objects that a full stream lacks are deleted last.
+//   - A pool's resources come through the mirror, as the cloud's own bytes: from the leader under its present term or, while
+//     nobody leads, from the filler under its turn. An acknowledged revision is in the mirror's replica and, if kube-apiserver
+//     serves the resource, in etcd. A refused batch has changed nothing. No older revision replaces a newer one of the same
+//     history, unless the leader insists. Objects that a full stream lacks are deleted last.
 //   - Memory is bounded: etcd's history, files and log by Housekeep, the mirror by its quota, a watch by its reader.
 //   - Every stream that is allowed leaves a line in the audit log when it begins. Every refusal (401, 403) leaves one, or the
 //     next line counts it. No line has anything of a body, or of what a stream carries.

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// StopTimeout bounds how long Run takes to return after its context ends: the drain, etcd's end, and the removal of the data.
-	// Whatever has not stopped by then ends with the process.
+	// StopTimeout bounds how long Run waits for its parts to stop, after its context or one of the parts has ended. Whatever has
+	// not stopped by then ends with the process.
 	StopTimeout = 5 * time.Second
 
-	// gcPercent lets the heap grow by half between collections instead of doubling, because nodes are short of memory. Half of
-	// that again (25) saved only 1 MB idle, as measured.
+	// gcPercent lets the heap grow by half between collections instead of doubling, because nodes are short of memory. At 25, an
+	// idle coordinator saved only 1 MB more, as measured.
 	gcPercent = 50
 	// memoryLimit, in bytes, makes the collector work harder beyond it. 3000 Pods that all change at once (status-storm) make
 	// garbage faster than gcPercent collects it. The limit counts Go's memory without the mapped program and etcd's mapped
@@ -73,7 +73,7 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 // kill.
 //
 // While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or a
-// GOMEMLIMIT. It also gives back the memory of the program's pages that only its start needed.
+// GOMEMLIMIT.
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)

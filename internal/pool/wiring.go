@@ -201,22 +201,22 @@ const (
 	loopback = "127.0.0.1"
 	// maxConnections bounds the connections of one client, by the name in its certificate: a node, its hub, or a person.
 	maxConnections = 256
-	// maxAllConnections bounds those of all clients: four of each node of the largest pool, since a hub has two at its home and
-	// two at each standby, and more while its home moves. The client with the most gives way.
+	// maxAllConnections bounds those of all clients: four for each node of the largest pool. A hub has two at its home and two at
+	// each standby, and more while its home moves. The client with the most gives way.
 	maxAllConnections = 4096
-	// maxUnproved bounds the connections from one address whose client has made no request that a member may make. A hub's has
-	// made one a moment later.
+	// maxUnproved bounds the unproved connections from one address. A node or a person of the pool proves a connection by its
+	// first request that is allowed. A hub does so a moment after it has connected.
 	maxUnproved = 8
-	// maxAllUnproved bounds those from all addresses: hubs that come at once when a coordinator has restarted are each among them
-	// for a round trip. They are few among all connections, so they push out none that has proved itself.
+	// maxAllUnproved bounds the unproved connections from all addresses. When a coordinator has restarted, all hubs connect at
+	// once, and each is unproved for a round trip. The bound is far below maxAllConnections, so that unproved connections push
+	// out no proved one.
 	maxAllUnproved = 512
 	// handshakeTime bounds a TLS handshake: some round trips on a LAN.
 	handshakeTime = 5 * time.Second
 	// maxHandshakes and maxHandshakesOfOne bound the handshakes under way, and those of one address.
 	maxHandshakes, maxHandshakesOfOne = 512, 64
-	// maxProbes bounds the connections to the port for probes that this process has not made itself: any program of this machine
-	// may open some. A kubelet has one or two, for some milliseconds. Each may hold 1 MiB of headers, by kube-apiserver's own
-	// listener.
+	// maxProbes bounds the connections to the port for probes, except those of this process. Any program of this machine may open
+	// some. A kubelet has one or two, for some milliseconds. kube-apiserver's listener lets each hold 1 MiB of headers.
 	maxProbes = 16
 )
 

@@ -16,9 +16,9 @@
 // allowed that, and no other. No request is approved for an address or a name of the API server, or of any Service. If any of
 // these facts can't be read, that is an error, and nothing is approved.
 //
-// Any other request stays as it is, with an Event that says why. A person may still approve it. This controller may approve it
-// when it looks again, because a node can get its addresses after it asks. It looks only at the newest few requests of one
-// node.
+// Any other request stays as it is, with an Event that says why; a kubelet in no pool gets no Event. A person may still approve
+// the request. This controller may approve it when it looks again, because a node can get its addresses after it asks. It looks
+// only at the newest few requests of one node.
 package approve
 
 import (

@@ -17,10 +17,10 @@
 // here, because Kubernetes' garbage collector deletes what it owns. When a pool is gone or no longer selected, its workload is
 // deleted in the background, and the Pods follow. We do not wait for the Pods, because their nodes may never be reached again.
 //
-// A failure in one pool does not stop the others. Some failures need a person: a patch that does not fit, a refusal by the API
-// server, a name that is taken. The pool's message reports such a failure, and it is retried rarely. A failure that may pass by
-// itself is an error and is retried soon. If a change needs a StatefulSet's field that can't be changed, the pool's message
-// says so, and what to do.
+// A failure in one pool does not stop the others, unless it stops a rollout. Some failures need a person: a patch that does not
+// fit, a refusal by the API server, a name that is taken. The pool's message reports such a failure, and it is retried rarely. A
+// failure that may pass by itself is an error and is retried soon. If a change needs a StatefulSet's field that can't be
+// changed, the pool's message says so, and what to do.
 //
 // History: each workloadTemplate gets a ControllerRevision. It leaves out tweaks, because they belong to pools, and there can
 // be thousands of pools. docs/yurtappsets.md restores a template from a ControllerRevision.

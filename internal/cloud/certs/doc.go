@@ -2,8 +2,8 @@
 // pass the time.
 //
 // Every decision follows from the certificates themselves. So after a crash at any point, another process comes to the same
-// decision. The validity of a certificate begins Backdate before the certificate is made, because the clocks of a site and the
-// cloud may be minutes apart. It is renewed after two thirds of its life.
+// decision. A certificate is valid from Backdate before it is made, because the clocks of a site and the cloud may be minutes
+// apart. It is renewed after two thirds of its life.
 //
 // An authority is rotated with overlap. Its successor is trusted for a while before it signs anything, so that by then
 // everybody who verifies certificates knows it. The old authority is trusted until it expires, so that its certificates stay

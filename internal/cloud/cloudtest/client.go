@@ -57,9 +57,9 @@ func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
 	return as
 }
 
-// Restricted returns a configuration for a user who has only these rights, in the whole cluster. It returns when the API server,
-// which hears of roles and bindings by watches, gives them. Tests that share a server may use the same user if they give it the
-// same rules.
+// Restricted returns a configuration for a user who has only these rights, in the whole cluster. It waits until the API server
+// grants them, because the API server learns of roles and bindings by watches. Tests that share a server may use the same user
+// if they give it the same rules.
 func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "cloudtest:" + user}, Rules: rules}

@@ -26,9 +26,9 @@ func (r *Reconciler) handedOut(ctx context.Context, name string) (*corev1.Secret
 	return keys.Get(ctx, r.cfg.Reader, name)
 }
 
-// handOut writes a Secret that Pods mount or operators fetch. This program can't read such Secrets, because RBAC can't limit
-// that to theirs, and others' are in the same namespace. It keeps their content in its own namespace under the same name. have
-// is what handedOut returned; handOut fails if that has changed since.
+// handOut writes a Secret that Pods mount or operators fetch. This program has no right to read such Secrets, because RBAC could
+// not keep it from the other Secrets of their namespace. So it keeps a copy in its own namespace, under the same name. have is
+// the copy that handedOut returned; handOut fails if the copy has changed since.
 func (r *Reconciler) handOut(ctx context.Context, have, want *corev1.Secret) error {
 	kept := want.DeepCopy()
 	kept.Namespace = edge.NamespaceKeys

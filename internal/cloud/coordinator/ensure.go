@@ -131,7 +131,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	for slot, at := range f.At {
 		slot := edge.Slot(slot)
 		if lacks := f.lacking(slot); lacks != nil {
-			// A certificate is for a coordinator that has a node. One in slot 0 that has none is told of if there is no other.
+			// The finding is what the first coordinator with a node lacks. If none has a node, it is what slot 0 lacks.
 			if done.OK && at != nil {
 				done.finding = inSlot(slot, *lacks)
 			}

@@ -32,7 +32,7 @@ const (
 )
 
 // metrics is a prometheus.Collector. It computes the gauges from its records whenever it is asked, so gauges and records always
-// agree. A YurtCoordinator that is Ready has no series of its own.
+// agree. A YurtCoordinator that is Ready has a series of its own only if it lacks a certificate.
 type metrics struct {
 	clock        clock.PassiveClock
 	coordinators *prometheus.Desc

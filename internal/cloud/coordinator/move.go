@@ -180,7 +180,7 @@ func staysOn(pod *corev1.Pod) bool {
 }
 
 // leave sets the time for which a Pod tolerates its dead node to 0 s, so that kube-controller-manager deletes the Pod. The API
-// server allows no other change of a Pod's tolerations.
+// server allows no other change of a toleration.
 func (r *Reconciler) leave(ctx context.Context, pod *corev1.Pod) error {
 	tolerations := slices.Clone(pod.Spec.Tolerations)
 	for i := range tolerations {

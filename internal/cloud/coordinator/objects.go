@@ -244,8 +244,8 @@ type seat struct {
 }
 
 // discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. It also has the credential ids of
-// the client certificates that coordinators may show to kubelets, the addresses of the pool's nodes, and which of them are
-// denied.
+// the client certificates that coordinators may show to kubelets, the addresses of the pool's nodes, and the denied users that
+// can be hubs or nodes.
 func discovery(f facts, seats []seat, bundle []byte, clients []string) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},

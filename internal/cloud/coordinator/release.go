@@ -19,8 +19,8 @@ import (
 )
 
 // release removes a YurtCoordinator. If it is the one that counts for the pool, release first removes the ConfigMap, which
-// tells the hubs that there is no coordinator. Then it waits until the workload is gone, which the fleet removes. All other
-// objects go last.
+// tells the hubs that there is no coordinator. Then it waits until the workload is gone, which needs reconcileFleet to take the
+// NodePool's label away. All other objects go last.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil

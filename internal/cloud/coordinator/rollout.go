@@ -56,7 +56,7 @@ func (r Rollout) completed() Rollout {
 }
 
 // spec returns the rollout of the coordinators' YurtAppSets. The YurtAppSets of all slots are one group, so they take turns in
-// a pool. That is why one coordinator always serves in a pool with standbys.
+// a pool: a rollout changes one of a pool's coordinators at a time.
 func (r Rollout) spec() *v1beta1.Rollout {
 	is := &v1beta1.Rollout{MaxUnavailable: ptr.To(intstr.Parse(r.MaxUnavailable)), Group: edge.AppCoordinator}
 	if r.PullTimeout > 0 {
@@ -69,9 +69,9 @@ func (r Rollout) spec() *v1beta1.Rollout {
 func (r Rollout) paces(d *appsv1.DeploymentSpec) {
 	d.MinReadySeconds = int32(r.Settle / time.Second)
 	d.ProgressDeadlineSeconds = ptr.To(d.MinReadySeconds + int32(failsAfter/time.Second))
-	// The Deployment deletes the old Pod before it creates the new one, but does not wait for it: a Pod on a dead node stays for
-	// as long as its Node does. Until the old coordinator has drained, hubs go by the ConfigMap, which names the newest. On one
-	// node the port keeps the two apart.
+	// The Deployment deletes the old Pod, and creates the new one without waiting until the old one has ended: on a dead node the
+	// old Pod stays for as long as its Node does. While both Pods run, hubs use the newer one, which the ConfigMap names. If both
+	// are on one node, only one can listen at the port.
 	d.Strategy = appsv1.DeploymentStrategy{
 		Type: appsv1.RollingUpdateDeploymentStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDeployment{

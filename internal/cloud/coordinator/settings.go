@@ -130,8 +130,8 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 
 // affinity returns the affinity of a coordinator's Pod. The Pod prefers nodes with the label that preferredNodes put on them. A
 // standby's Pod also must not run where another coordinator runs. The scheduler applies that rule in both directions. So slot 0
-// keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. No other pool's coordinators run on
-// the pool's nodes.
+// keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. The rule need not name the pool,
+// because no other pool's coordinators run on the pool's nodes.
 func affinity(slot edge.Slot) *corev1.Affinity {
 	nodes := &corev1.NodeAffinity{}
 	for rank := range preferredMax {

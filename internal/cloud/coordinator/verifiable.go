@@ -45,7 +45,7 @@ var troubles = []struct {
 }
 
 // verifiable returns the condition KubeletsVerifiable, and how many kubelets the pool's coordinator can't verify. It leaves out
-// nodes that do not reach the coordinator, because it may lack the reports of their hubs.
+// nodes that do not reach the coordinator, because the coordinator may lack the reports of their hubs.
 func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found finding, unknown int) {
 	if k == nil || len(k.reached) == 0 {
 		return v1alpha1.ConditionUnknown, finding{Reason: ReasonNoReport,

@@ -258,7 +258,7 @@ func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	return []byte(c.Data[clientCAKey]), nil
 }
 
-// delegated returns, in order, the nodes whose own link is down while another node forwards their heartbeats. It reads the
+// delegated returns, in order, the nodes whose own link is down while their heartbeats come through another node. It reads the
 // condition of the Nodes, because a node that dies while it is delegated leaves the mark on its Lease.
 func delegated(nodes []corev1.Node) []string {
 	var names []string

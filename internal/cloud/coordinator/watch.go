@@ -45,8 +45,8 @@ const (
 	retryMax = 2 * time.Minute
 )
 
-// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of
-// Nodes and Leases the cache needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
+// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of Nodes and Leases
+// the cache needs what package heartbeat keeps, and of Nodes also CachedAnnotations and the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{

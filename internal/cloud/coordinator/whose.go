@@ -18,7 +18,8 @@ import (
 
 // Labels do not make a Pod the coordinator. A kubelet may create a mirror Pod of any name and labels in any namespace, and so
 // lead the pool's hubs and operators to its own machine. But it can't choose the owner: Kubernetes lets only its Node own a
-// mirror Pod. So the coordinator is a Pod that a ReplicaSet controls. Whoever may make other Pods in kube-system has the cluster.
+// mirror Pod. So the coordinator is a Pod that a ReplicaSet controls. Whoever may make other Pods in kube-system controls the
+// cluster anyway.
 
 // foreignAgain is the least time between two warnings about Pods that only look like a pool's coordinator.
 const foreignAgain = 10 * time.Minute

@@ -146,7 +146,7 @@ func patches(changes ...change) (all []v1beta1.Patch, err error) {
 
 // tolerations returns the tolerations of a coordinator's Pod. The first ones keep the Pod on a dead node until watchOver makes
 // it leave. Then come those for the pool's own taints, sorted, and those of the settings. edge.TaintUnschedulable is not
-// tolerated. So a new coordinator starts on no delegated node, and on a relayed one only if it fits nowhere else.
+// tolerated. So a new coordinator starts on no delegated node, and on a relayed one by default only if it fits nowhere else.
 func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {

@@ -17,9 +17,9 @@ const changesMost = 3
 // changesMost times, the node is unsettled until the Lease has stayed the same for the damper's time. It is safe for concurrent
 // use.
 //
-// An unsettled node keeps one taint, the weaker one (wish.effect). The stronger one would keep replacements away for as long as
-// the link comes and goes: a Pod that somebody deletes while the link is up would be lost to the node. Without a taint, the
-// scheduler would treat a node with a bad link like any other.
+// An unsettled node keeps one taint, by default with the effect PreferNoSchedule (wish.effect). NoSchedule would keep
+// replacements away for as long as the link comes and goes: a Pod that somebody deletes while the link is up would be lost to
+// the node. Without a taint, the scheduler would treat a node with a bad link like any other.
 type damper struct {
 	within time.Duration // zero means that nothing is damped
 
@@ -60,8 +60,8 @@ func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	return f.settle(is)
 }
 
-// settle is peek for a caller that acts on the answer. It also returns how long the node at least stays unsettled, where zero
-// means that it is settled, and whether it has just become unsettled.
+// settle is peek for a caller that acts on the answer: the damper remembers f. wait is how long the node stays unsettled at
+// least; zero means that the node is settled. begins says that the node has just become unsettled.
 func (d *damper) settle(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,21 +8,23 @@
 //	found, not yet renewed Unobserved  as the annotation    left as it is
 //	none ever seen         NoLease     left as it is        left as it is
 //
-// The taint is node.openyurt.io/unschedulable. If another node forwards the heartbeats, its effect is NoSchedule. If the node
-// reports itself over another node's line, the effect is PreferNoSchedule, or what the pool's YurtCoordinator says. The reason
-// is that the kubelet of such a node learns of deletions, and NoSchedule would keep the replacements of deleted Pods away
-// (docs/adr/0071-relayed-nodes-let-replacements-in.md). kube-controller-manager handles dead nodes. This package neither
-// hastens their evictions nor, except as said below, delays them.
+// The taint is node.openyurt.io/unschedulable. If another node forwards the heartbeats, or only they take another node's line,
+// its effect is NoSchedule. If all that the node says takes that line, the node is relayed. The effect is then PreferNoSchedule,
+// or what the pool's YurtCoordinator says: a relayed node's kubelet learns of deletions, and NoSchedule would keep the
+// replacements of deleted Pods away (docs/adr/0071-relayed-nodes-let-replacements-in.md). kube-controller-manager handles dead
+// nodes. This package does not hasten their evictions, and delays them only as said below.
 //
-// If a pool's YurtCoordinator asks for it, a node is also shown NotReady while its verdict is Delegated (show.go). The
-// condition Ready is then Unknown with a reason of ours. A label keeps the node out of the count of a zone's losses, and a
+// If a pool's YurtCoordinator asks for it, a node is also shown NotReady while another node forwards its heartbeats (show.go).
+// The condition Ready is then Unknown with a reason of ours. A label keeps the node out of the count of a zone's losses, and a
 // ConfigMap names it (roll.go). Two policies of the API server then keep kube-controller-manager from evicting the node's Pods,
 // and from taking them out of their Services. The refused evictions still use up kube-controller-manager's rate of evictions.
-// With any other verdict Ready becomes again what the kubelet said. Nothing else of a Node is ever written.
+// When that ends, Ready becomes again what the kubelet said. The verdict Unobserved changes nothing. In other pools, a node that
+// kube-controller-manager had given up is shown Ready once another node forwards its heartbeats. Evicting taints are removed in
+// both cases. Nothing else of a Node is ever written.
 //
 // A node is unsettled if the source of its heartbeats changes a fourth time within a minute (damp.go). The reason is that any
-// node of a pool can mark its neighbours' Leases at will. An unsettled node has PreferNoSchedule and the condition True until
-// its Lease has named the same source for a minute.
+// node of a pool can mark its neighbours' Leases at will. Until its Lease has named the same source for a minute, an unsettled
+// node has the condition True and the taint of a relayed node (PreferNoSchedule if its pool gives relayed nodes none).
 //
 // The package is level-based: Lease and Node alone determine what to write. The Node's condition remembers what was announced
 // last, so a restart neither repeats an Event nor loses one.

@@ -72,9 +72,9 @@ func (p *Policy) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{p.metrics.transitions, p.metrics.flapping, p.metrics.putBack}
 }
 
-// Reconcile writes on the requested Node what its Lease means. It makes one write, or none if the Node already says so. It
-// writes the taint first, because the taint keeps Pods off. The next reconcile writes the condition, after the taints of all
-// waiting nodes.
+// Reconcile writes on the requested Node what its Lease means. It writes the Node once, or not at all if the Node already says
+// so. It writes the taint first, because the taint keeps Pods off. The next reconcile writes the condition, after the taints of
+// all waiting nodes. Reconcile also puts back a renewTime from the future (putBack).
 func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	var node corev1.Node
@@ -119,9 +119,9 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // clocksDiffer is how far the clocks of kube-controller-manager and of ours may be apart.
 const clocksDiffer = 5 * time.Second
 
-// compareGrace records an Event if kube-controller-manager has found a node silent before this controller would. Then its grace
-// period is shorter than our patience, and what we do at silence, such as a hold, comes after its taint. compareGrace skips a
-// node whose heartbeats have come back since.
+// compareGrace records an Event if kube-controller-manager has found a node silent before this controller would. Then the grace
+// period there is shorter than our patience, and what we do at silence, such as a hold, comes after the evicting taint.
+// compareGrace skips a node whose heartbeats have come back since.
 func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
 	ready, seen := ConditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
 	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {

@@ -43,8 +43,8 @@ const (
 )
 
 // GivenUp reports whether kube-controller-manager found the node silent and overwrote the kubelet's last Ready condition. Only
-// the kubelet restores it, and it can't while its heartbeats are delegated. So the node's Pods would be evicted although it is
-// alive.
+// the kubelet restores that condition, and a kubelet whose heartbeats are delegated can't. So the Pods of a living node would be
+// evicted.
 func GivenUp(ready corev1.NodeCondition) bool {
 	const lostByKubernetes = "NodeStatusUnknown"
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes

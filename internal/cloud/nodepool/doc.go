@@ -17,8 +17,8 @@
 // conflict the Node is reconciled again. Taints that Kubernetes or package heartbeat writes are left alone even if a NodePool
 // names them.
 //
-// Nodes report their status every few seconds. A report enqueues the node only if it changes a label, an annotation, a taint or
-// the node's readiness. An index over the label finds a pool's nodes: nothing scans all of them.
+// Nodes report their status every few seconds. A report causes work only if it changes a label, an annotation, a taint or the
+// node's readiness. An index over the label finds a pool's nodes: nothing scans all of them.
 //
 // It needs these rights (RBAC; all cluster-wide except Events, which go to namespace default):
 //
@@ -27,7 +27,7 @@
 //	apps.openyurt.io  nodepools/status  update
 //	events.k8s.io     events            create patch
 //
-// It needs no right to create nodes. What it applies to a Node names the UID, so the write can't make a deleted Node again.
-// Without the right it could not do so anyway. The manager's cache must keep a Node's labels, taints, Ready condition and the
-// annotations that CachedAnnotations names.
+// It needs no right to create nodes. What it applies to a Node names the Node's UID, so the write can't make a deleted Node
+// again. The manager's cache must keep a Node's labels, taints, Ready condition and the annotations that CachedAnnotations
+// names.
 package nodepool

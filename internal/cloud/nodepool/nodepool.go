@@ -37,7 +37,7 @@ const (
 	settle = 200 * time.Millisecond
 )
 
-// Config is what a Controller needs. All fields are required.
+// Config is what a Controller needs. All fields but Clock are required.
 type Config struct {
 	// Client writes, and reads Nodes and NodePools from the manager's cache. The package comment says what the cache
 	// must have of Nodes.

@@ -42,9 +42,9 @@ func Remove(ctx context.Context, c client.Client, obj client.Object, opts ...cli
 }
 
 // Put makes the API server's object as obj says, whatever it is now. The API server writes nothing if it is so already. Put needs
-// the rights to create and to update. It needs no right to read or to patch. A patch can copy what is in an object into another
-// field, and the API server prints the content of invalid fields before it asks admission policies. An update says nothing of
-// what was there.
+// the rights to create and to update, but none to read or to patch. The right to patch would let its holder read: a patch can
+// copy an object's content into a field where it is invalid, and the API server prints that before it asks admission policies.
+// An update reveals nothing of the former content.
 func Put(ctx context.Context, c client.Client, obj client.Object, owner string) error {
 	err := c.Update(ctx, obj, client.FieldOwner(owner))
 	if apierrors.IsNotFound(err) {

@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Pin has the scheduler put a Pod on a node of a pool, and on no other. An admission policy can hold whoever makes the Pod to the
-// pools' nodes by its nodeSelector. It can't do so by a nodeName.
+// Pin has the scheduler put a Pod on a node of a pool, and on no other. Pin does not use nodeName, because an admission policy
+// can't see from it whether the node is in a pool. By the nodeSelector a policy can.
 func Pin(spec *corev1.PodSpec, pool edge.PoolName, node edge.NodeName) {
 	spec.NodeSelector = map[string]string{edge.LabelNodePool: string(pool)}
 	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{

@@ -23,15 +23,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// HubLife is the life of a hub's certificate. It is far shorter than certs.Lives.Settle. So each hub learns of a new authority
-// when it renews its certificate, before that authority signs anything.
+// HubLife is the life of a hub's certificate. A hub learns of a new authority when it renews its certificate. HubLife must be
+// shorter than certs.Lives.Settle (90 days by default), so that each hub knows an authority before it signs. The exception is an
+// authority that replaces an unusable one: it signs at once.
 const HubLife = 30 * 24 * time.Hour
 
 const hubsAuthorityPrefix = "openyurt:hubs-authority:"
 
-// signHubs returns a hub's serving certificate, followed by the authorities that verify it. refused says why the request is
-// refused, and err why that can't be found out. It signs only what a node may ask for, whoever approved the
-// request.
+// signHubs returns a hub's serving certificate, followed by the authorities that verify it. Otherwise it returns the reason
+// against it, or an error if it can't find out. It signs only what a node may ask for, whoever approved the request.
 func (s *Signer) signHubs(
 	ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 ) (signed []byte, refused, err error) {
@@ -65,8 +65,8 @@ func (s *Signer) signHubs(
 }
 
 // hubsAuthority returns the authority that signs for a pool's hubs. It first creates or rotates the authority if that is due.
-// It runs only when a hub requests a certificate, which each hub does every 20 days. The NodePool owns the authority's Secret,
-// so both are deleted together.
+// It runs only when a hub requests a certificate, which each hub does every 20 to 27 days. The NodePool owns the authority's
+// Secret, so both are deleted together.
 func (s *Signer) hubsAuthority(ctx context.Context, pool edge.PoolName) (a certs.Authority, refused, err error) {
 	if pool == "" {
 		return a, errors.New("its node is in no pool, so no authority signs for it: put it into one"), nil

@@ -14,10 +14,10 @@
 //	since a grace period     the same                                      released if witnesses miss it
 //	the duration has ended   released                                      released
 //
-// A witness is a leader with a fresh report, one written within a grace period, that hears another of the nodes that were cut
-// off together. A leader that hears only itself proves nothing about the others. The cut nodes may have several leaders, each
-// at another coordinator. Then a silent node is released only if none of them hears it. In a pool of two, or without reports,
-// nobody can be a witness, and the grace period suffices (docs/adr/0072).
+// A witness is a leader whose report is at most a grace period old, and that hears another of the nodes that were cut off
+// together. A leader that hears only itself proves nothing about the others. The cut nodes may have several leaders, each at
+// another coordinator. Then a silent node is released only if none of these leaders hears it. In a pool of two, or without
+// reports, nobody can be a witness, and the grace period suffices (docs/adr/0072).
 //
 // The grace period exists because all nodes come back within a heartbeat or two when a link heals. A Pod that tolerates nothing
 // must not be evicted in that time. The period begins anew once nobody speaks, because a single heartbeat that slips through
@@ -32,12 +32,12 @@
 // kube-controller-manager cancels the evictions that it planned. Pods that tolerate nothing are gone by then.
 //
 // Evidence that nodes lived is that we saw them renew their Leases. A program that started after the cut uses other evidence:
-// kube-controller-manager called them Unknown within one grace period, by its own clock. The hold then counts from that time.
-// Nodes that fell silent long before the others, and deleted Leases, are no evidence. A program that can't see the Leases loses
-// its leader election first. Without an election (--leader-elect=false) its writes fail, as its watches do. A cut of all pools
-// at once needs no special treatment, because then it is the cloud's own line that is cut. If the API server itself stands
-// still, no node is tainted either. kube-controller-manager's own mode for a cluster without Ready nodes evicts nothing, and
-// does not conflict with this.
+// kube-controller-manager called the nodes Unknown within one grace period of each other, by its own clock. The hold then counts
+// from that time. Nodes that fell silent long before the others, and deleted Leases, are no evidence. A program that can't see
+// the Leases loses its leader election first. Without an election (--leader-elect=false) its writes fail, as its watches do. A
+// cut of all pools at once needs no special treatment, because then it is the cloud's own line that is cut. If the API server
+// itself stands still, no node is tainted either. kube-controller-manager's own mode for a cluster without Ready nodes evicts
+// nothing, and does not conflict with this.
 //
 // The package is level-based. The Node's condition remembers a hold, which began when the condition became True. The wall clock
 // is read only once, when a new leader finds a hold; from then on the monotonic clock measures time. So a clock that is set

@@ -183,8 +183,8 @@ func enqueue(q control.Queue, pool edge.PoolName, after time.Duration) {
 	}
 }
 
-// poolOfNode returns the pool of a Node; empty means none. found is false if there is no such Node, or not yet: what it says is
-// looked at when it comes.
+// poolOfNode returns the pool of a Node; empty means none. found is false if the cache has no such Node. If the Node comes
+// later, nodeHandler enqueues its pool.
 func (c *Controller) poolOfNode(ctx context.Context, name string) (pool edge.PoolName, found bool) {
 	var node corev1.Node
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {

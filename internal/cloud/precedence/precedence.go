@@ -54,7 +54,8 @@ func Of(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) []*v1alpha1.PoolSet
 	return chosen
 }
 
-// Merge returns what those say that Of has returned, and the clashes by the names of those that are in one.
+// Merge returns the fields that the chosen PoolSettings set; says reads those of one. chosen is in the order of Of. Merge also
+// returns the clashes, by the name of each PoolSettings that is in one.
 func Merge(
 	chosen []*v1alpha1.PoolSettings, says func(*v1alpha1.PoolSettings) (Fields, error),
 ) (Fields, map[string][]Clash, error) {
@@ -77,7 +78,8 @@ func Merge(
 	return fields, clashes, nil
 }
 
-// Coordinator returns what those that Of has returned say of a pool's coordinator; base has what none of them says.
+// Coordinator returns what the chosen PoolSettings say of a pool's coordinator, and the clashes; see Merge. base has what none
+// of them says.
 func Coordinator(
 	base v1alpha1.CoordinatorSettings, chosen []*v1alpha1.PoolSettings,
 ) (v1alpha1.CoordinatorSettings, map[string][]Clash, error) {
@@ -101,7 +103,7 @@ func Coordinator(
 	return merged, clashes, err
 }
 
-// Upgrade returns what those that Of has returned say of a pool's upgrades.
+// Upgrade returns what the chosen PoolSettings say of a pool's upgrades, and the clashes; see Merge.
 func Upgrade(chosen []*v1alpha1.PoolSettings) (u v1alpha1.UpgradeSettings, clashes map[string][]Clash, err error) {
 	merged, clashes, err := Merge(chosen, func(s *v1alpha1.PoolSettings) (Fields, error) { return fieldsOf(s.Spec.Upgrade) })
 	if err != nil {

@@ -3,8 +3,8 @@
 //
 // There are two controllers, each with a queue of its own:
 //
-//	pools      a NodePool has a ConfigMap (edge.PoolName.SettingsConfigMap) with its settings, which its
-//	           nodes, and no others, may read; also one with no settings, so that hubs have something to follow
+//	pools      each NodePool has a ConfigMap (edge.PoolName.SettingsConfigMap) with its settings, which only its nodes may
+//	           read; a pool without settings has one as well, so that hubs have something to follow
 //	statuses   a PoolSettings' status says whether its pools are told, and how many of their nodes do as it says, by what
 //	           hubs write into an annotation of their Nodes
 //

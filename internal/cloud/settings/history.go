@@ -60,8 +60,8 @@ func recorded(m *corev1.ConfigMap) record {
 	return r
 }
 
-// next returns the record after a pool was told new settings. Only a changed configuration gets a new generation, because hubs
-// need not hear of anything else.
+// next returns the record after the pool was told t. The parameter had is the configuration that the pool was told before. Only
+// a different configuration gets a new generation, because hubs use nothing else of t.
 func (r record) next(had string, t told) record {
 	n := generation{Generation: r.newest().Generation, From: t.From}
 	if n.Generation > 0 && had == t.Configuration {

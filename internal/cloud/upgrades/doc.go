@@ -2,7 +2,7 @@
 //
 //	plan     who is next, and when to stop: pure, from what nodes and their upgraders say
 //	pods     the upgraders: a Pod of the version's image that pulls it, and one that delivers its program to its node
-//	fleet    the controller, for all pools at once: a step of one may be another's turn
+//	fleet    the controller, for all pools at once: when one pool is done, it may be another's turn
 //
 // An upgrader's Pod can write into one directory of its node, as a user without privileges, and do nothing else there. The node
 // accepts the program that the Pod brings only if it is signed (internal/hub/join). So an attacker who has taken over this
@@ -10,8 +10,8 @@
 //
 // Invariants: after a node went back from a version, no other node gets that version. That lasts until somebody removes that
 // node's upgrader or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The
-// next node begins when the former reports the version and is Ready. No memory of this process is needed: the Pods record what
-// has failed, and the Nodes' annotations record what has not.
+// next node begins when the one before it reports the version and is Ready, or can't be reached and patience is over. This
+// process needs no memory: the Pods record what has failed, and each Node's annotation says which version its hub runs.
 //
 // It needs these rights (RBAC):
 //

@@ -157,7 +157,7 @@ func waitsFor(p *corev1.Pod) string {
 }
 
 // answer returns what a failed Pod's termination message says of its node. A message without an Outcome counts as a refusal:
-// the node has no upgrade unit. A Pod that was killed leaves no message, and counts as lost.
+// the Pod could not deliver, or the node did not answer. A Pod that was killed leaves no message, and counts as lost.
 func answer(p *corev1.Pod) (work, string) {
 	for _, c := range p.Status.ContainerStatuses {
 		t := c.State.Terminated

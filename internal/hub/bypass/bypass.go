@@ -25,7 +25,7 @@ import (
 type Program struct {
 	PID  int
 	Name string
-	// Pod is the UID of its Pod; empty if it has none. Static says that kubelet made that by itself.
+	// Pod is the UID of its Pod; empty if it has none. Static says that kubelet made the Pod by itself.
 	Pod    string
 	Static bool
 	// Told is where its environment says that the API server is; not valid if it does not.
@@ -34,7 +34,7 @@ type Program struct {
 	Past []netip.AddrPort
 }
 
-// What is read at most: processes, open files of one, bytes of a file, and of the kernel's list of sockets, of some 150 each.
+// These bound what is read: processes, open files of one process, bytes of a file, bytes of the list of sockets (some 150 each).
 const (
 	maxProcesses, maxFiles = 10_000, 10_000
 	maxContent, maxSockets = 64 << 10, 4 << 20
@@ -158,7 +158,7 @@ func read(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// podOf is how kubelet names a Pod's cgroup, by either of its drivers. One that it made from a file has no hyphens in its UID.
+// podOf is how kubelet names a Pod's cgroup, by either driver. The UID of a Pod that kubelet made from a file has no hyphens.
 var podOf = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 
 func readProgram(proc string, pid int) Program {

@@ -124,8 +124,8 @@ func Choose(s Situation) Choice {
 	}
 }
 
-// refreshed returns the choice when a client waits for the present state: an immediate list, even if a list was due later
-// anyway. It returns the given choice if the sink is empty, or if no source can give a list.
+// refreshed returns the choice when a client waits for the present state: an immediate list, even if a list was due later anyway.
+// It returns the given choice if the sink is empty, or if no source can give the present state.
 func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {

@@ -223,8 +223,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseFilling reads the annotation edge.AnnotationFilling, which has the number of pages that have come of each resource being
-// listed. It returns nil for an unreadable annotation.
+// parseFilling reads the annotation edge.AnnotationFilling. It has, for each resource that the leader lists, a number that grows
+// with the list's progress. parseFilling returns nil for an unreadable annotation.
 func parseFilling(text string) map[schema.GroupResource]int {
 	var raw map[string]int
 	if len(text) > maxDeclared || json.Unmarshal([]byte(text), &raw) != nil {
@@ -237,8 +237,8 @@ func parseFilling(text string) map[schema.GroupResource]int {
 	return filling
 }
 
-// parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips only those with a
-// malformed revision. The revisions in it are only for people: hubs learn the mirror's revision from the mirror itself.
+// parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips a resource without a
+// name or with a malformed revision. The revisions are only for people: hubs learn the mirror's revision from the mirror itself.
 func parseApplied(text string) (map[schema.GroupResource]struct{}, error) {
 	if len(text) > maxDeclared {
 		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",

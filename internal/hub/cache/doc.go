@@ -39,23 +39,22 @@
 //   - While the coordinator's mirror is up, the Feed asks it before it lists the cloud. However old the mirror's content is, it
 //     is complete as of its revision, and the Feed resumes at the cloud from there.
 //   - The Feed never applies a snapshot older than the sink's position, unless the cloud was restored from a backup: then the
-//     older state is the truth. The Feed believes such a state only after the cloud has shown it in three lists over half a
-//     minute.
+//     older state is the truth. If the cloud itself shows such a state, the Feed doubts it at first, as described below.
 //   - The Feed resumes at the cloud only once the cloud's history (see below) is known to be the sink's. If it is another one,
 //     the Feed lists everything anew.
-//   - The Feed doubts a list that contradicts the sink's content: for a shorter time if that content comes only from the disk,
-//     for longer if a source has shown it. Clients wait for the present state, for at most 10 s longer than the lists take
-//     (package doubt).
-//   - Feeds that share FeedConfig.Lists list over the WAN one at a time. If a mirror refused and is back meanwhile, the Feed
-//     does not break off such a list to use the mirror.
+//   - The Feed doubts a list that contradicts the sink's content (package doubt): for longer if a source has shown that content,
+//     for a shorter time if it comes only from the disk. In the second case clients wait for the list, at most 10 s longer than
+//     the lists take.
+//   - The capacity of FeedConfig.Lists is how many of its feeds list over the WAN at a time. If a mirror refused and is back
+//     meanwhile, the Feed does not break off such a list to use the mirror.
 //   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If the list breaks off,
 //     the Feed keeps the pages and continues after them. If the server has forgotten the revision, the list was too slow for
 //     pages, and the Feed asks once for everything in one answer.
-//   - Each statement of a FeedStatus ends with its evidence. Fresh ends when no stream is open and an API server refuses
-//     another one, Live when the stream ends. Failing ends with the cloud's next answer, or when the link is down; Refused and
+//   - Each field of a FeedStatus ends when its reason does. Fresh ends when no stream is open and an API server refuses the next
+//     one. Live ends when the stream ends. Failing ends with the cloud's next answer, or when the link is down. Refused and
 //     Denied end when a stream opens. A Floor (HistoryState) ends with the next list of the cloud.
 //   - A Feed never waits for a coordinator that does not exist. While the leader's own list makes progress, a Feed waits for it
-//     (fillWait). No other wait is longer than a minute, or half a minute if the sink is empty.
+//     (fillWait). No other Choice delays an attempt for longer than a minute, or half a minute if the sink is empty.
 //
 // The alternative was to keep a stream of the second source open as well. That doubles the traffic over the WAN, while a resume
 // costs only a round trip.
@@ -93,9 +92,9 @@
 //   - The number never falls, and all revisions with one number belong to one history.
 //   - A proof costs one request for an object's metadata after each loss and for each resource, sometimes two, and nothing
 //     otherwise.
-//   - Unknown is not Changed: what the hub and its pool hold may be right. But a resume of that content could miss events, so
-//     the hub resumes nothing that it has held since before (Floor). Content that was listed from the cloud since then may be
-//     resumed, whatever its revision.
+//   - Unknown is not Changed: what the hub and its pool hold may be right. But a resume of that content could miss events, so the
+//     hub resumes no content from before that moment (Floor). It may resume content that was listed from the cloud later,
+//     whatever the content's revision.
 //
 // The hub does not notice a restore if the backup was made after the newest witness last changed and after the node's last
 // heartbeat. Up to such a backup, everything that this hub follows was the same in both histories.
@@ -120,7 +119,7 @@
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - FeedStatus.Live: entered when a watch opens; ends when it ends, or when another source is chosen. (TestStories)
 //   - FeedStatus.Fresh: entered when a list is applied, or when a resumed watch has caught up; ends when no stream is open and an
@@ -139,8 +138,8 @@
 //     lost anew. (TestWhatCameFromElsewhereIsProvenFirst)
 //   - HistoryState.Refused: entered when an API server refuses the question; ends when it answers otherwise, or when Sure is lost
 //     anew. (TestFreshEndsWithARefusedQuestion)
-//   - HistoryState.Floor: entered when the cloud has forgotten the revision that would prove the witness; ends when a feed has
-//     listed the cloud, for that feed, and for all with a later history. (TestAListBelowTheFloorIsListedOnce,
+//   - HistoryState.Floor: entered when the cloud has forgotten the revision that would prove the witness; ends for a feed when
+//     that feed has listed the cloud, and for all feeds with a later history. (TestAListBelowTheFloorIsListedOnce,
 //     TestWhatTheCloudForgotIsUnknown)
 //   - HistoryState.Alone: entered when the history has changed changesAtOnce times, one of which is forgotten in each
 //     changesEvery; ends when changesEvery is over without another change, or when the cloud has not answered for trustAfter.
@@ -167,8 +166,8 @@
 //     (TestAServerForgetsThePages, TestStories)
 //   - Machine.demand: entered when a client asks for the present state; ends when the sink has caught up, and meanwhile
 //     promptPause counts. (TestRefreshListsInsteadOfResuming)
-//   - Machine.needs: entered when the cloud is up and the sink needs a list; ends when it needs none; it lists when coverWait,
-//     electWait or fillWait is over. (TestAFollowerWaitsForTheLeaderBeforeItLists)
+//   - Machine.needs: entered when the cloud is up and the sink needs a list; ends when the sink needs none, or when the cloud is
+//     down. The feed lists when coverWait, electWait or fillWait is over. (TestAFollowerWaitsForTheLeaderBeforeItLists)
 //   - Machine.heard: entered when a watch of the cloud has worked; ends when preciousFor is over.
 //     (TestAListThatRemovesMuchIsNotBelievedAtOnce)
 //   - Machine.foreign: entered when the content comes from the disk or the mirror; ends when the cloud has proven it, or is
@@ -179,7 +178,7 @@
 //     nothing, or when the coordinator is lost. (TestADeclarationFadesWithoutRenewals,
 //     TestWhatIsNotDeclaredAnyLongerIsNotCoveredAtOnce)
 //   - underWay.until: entered when the leader's list of a resource has another page; ends when fillFresh is over, or fillPushed
-//     after its end. (TestWhatTheLeaderReadsIsKnown, TestWhoAsksLateLearnsThatTheLeaderIsSilent)
+//     after the list's end. (TestWhatTheLeaderReadsIsKnown, TestWhoAsksLateLearnsThatTheLeaderIsSilent)
 //   - prospect: entered when a request comes that the replica cannot answer yet; ends when the prospect is certain, or when
 //     patience is over. (TestACloudThatDoesNotTell)
 //   - Set.tooLarge: entered when a selection exceeds its client's budget; ends when passOnFor is over.
@@ -190,11 +189,12 @@
 //     idleTime is over. (TestWhatNobodyAsksForEndsAndBeginsAnew)
 //   - Member.ending: entered when a selection is given up; ends when its goroutines have returned, and the next member begins.
 //     (TestWhatStillEndsIsWaitedFor)
-//   - Member.denied: entered when a reachable cloud denies a caller its selection; ends when it does no longer, or with the
-//     selection when deniedFor is over. (TestARightThatComesBackInTime, TestARightThatWasTakenBack)
+//   - Member.denied: entered when a reachable cloud denies a caller its selection; ends when the cloud no longer denies it or no
+//     longer answers, or with the selection when deniedFor is over. (TestARightThatComesBackInTime, TestARightThatWasTakenBack)
 //   - needs.all: entered when a Pod uses an object; ends when kubelet's Pods show that none does.
 //     (TestWhatThePodsNeedStaysOnTheDisk)
 //   - storedPods.at: entered when the Pods are read from the disk; ends when needsEvery is over. (TestWhichPodsTheNodeHas)
-//   - Saver.taken: entered when the disk has taken the replica's content; ends when it refuses a change, or has lost what was
-//     queued, until a try after savePauseMax at most. (TestADiskThatCannotBeWrittenForAWhile, TestADiskThatHasLostWhatItTook)
+//   - Saver.taken: entered when the disk has taken the replica's content; ends when the disk refuses a change or has lost what
+//     was queued. The Saver then tries again after savePauseMax at most. (TestADiskThatCannotBeWrittenForAWhile,
+//     TestADiskThatHasLostWhatItTook)
 package cache

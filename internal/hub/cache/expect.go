@@ -40,9 +40,9 @@ type situation struct {
 	node bool
 }
 
-// prospect returns the answer to expect. Content from the disk alone is an answer only if the cloud cannot be asked: its link
-// is down, an attempt to reach it failed, or it does not know the node (401). Otherwise such content is too uncertain, because
-// it is as old as the hub's last look at the cloud.
+// prospect returns the answer to expect. If the request wants the present state, content from the disk alone is an answer only
+// while the cloud cannot be asked: its link is down, an attempt to reach it failed, or it does not know the node (401). Otherwise
+// such content is too uncertain, because it is as old as the hub's last look at the cloud.
 func (s situation) prospect() prospect {
 	reached, failing := s.cloud.Reachable(), s.cloud == link.Failing || s.feed.Failing
 	switch {

@@ -72,8 +72,9 @@ const FillsNext = -1
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[FeedStatus] { return f.status }
 
-// Filling returns how many pages of a list from the cloud have come, including the page under way. 0 means that no list in
-// pages is under way or waits to be continued. FillsNext means that a list waits until other lists are done.
+// Filling returns the number of the page under way of a list from the cloud. A list that broke off keeps its number until it
+// continues. 0 means that no list in pages is under way or waits to be continued. FillsNext means that a list waits until other
+// lists are done.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, and waits for what it started. The sink keeps what it has.

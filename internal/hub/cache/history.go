@@ -27,17 +27,17 @@ const (
 	askTime = 10 * time.Second
 	// historyPauseMin and historyPauseMax bound the pause after an unanswered question: see run.Backoff.
 	historyPauseMin, historyPauseMax = 250 * time.Millisecond, 5 * time.Second
-	// maxWitnesses bounds how many collections of a resource have a witness. If the node may no longer read one collection, the
-	// witness of another still proves the history.
+	// maxWitnesses bounds the Witnesses of a ResourceHistory; each collection has one at most. If the node may no longer read one
+	// collection, the hub asks the cloud about the Witness of another.
 	maxWitnesses = 8
 	// maxQuestions bounds the questions under way at a time.
 	maxQuestions = 8
-	// changesAtOnce and changesEvery are how often the history may change before the hub believes its pool no longer
-	// (HistoryState.Alone): with each change it reads all lists from the cloud anew. A restored cloud makes one change, or a few
-	// if its API servers come back one after another.
+	// changesAtOnce and changesEvery bound how often the history may change before the hub stops believing its pool
+	// (HistoryState.Alone). Each change makes the hub read all lists from the cloud anew. A restored cloud makes one change, or a
+	// few if its API servers come back one after another.
 	changesAtOnce, changesEvery = 6, 6 * time.Hour
-	// trustAfter is how long the cloud must not answer until such a hub believes its pool again: who lies on the LAN can make
-	// short outages, too.
+	// trustAfter is the time without an answer of the cloud after which such a hub believes its pool again. It is long, because
+	// whoever lies on the LAN can make short outages, too.
 	trustAfter = 10 * time.Minute
 	// blobKey is the number's key on the disk.
 	blobKey = "cloud/history"
@@ -78,7 +78,7 @@ type HistoryState struct {
 	Failing bool
 	Refused string
 	// Alone is the time of the running clock until which the hub reads nothing in its pool, because the history has changed more
-	// often than clouds are restored. What the pool says may be why.
+	// often than clouds are restored. What the pool says may be the cause.
 	Alone time.Time
 }
 
@@ -205,7 +205,7 @@ func (h *ResourceHistory) Prove(w Witness) {
 	}
 }
 
-// Raise records a later history that the feed has judged: the cloud itself has gone back, or a word for it is believable.
+// Raise records a later history that the feed believes: the cloud has gone back, or the pool is in that Believable history.
 func (h *ResourceHistory) Raise(n edge.History) {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
@@ -286,8 +286,8 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 		"history", k.number)
 }
 
-// Raise records that a pool member knows of a later history. What no cloud reaches changes nothing, nor does any word while the
-// hub is alone. Raise reports whether the hub is in that history now, or in a later one.
+// Raise records that a pool member knows of a later history. It ignores a history that no cloud reaches, and every history while
+// the hub is alone (HistoryState.Alone). It reports whether the hub is now in that history, or in a later one.
 func (k *HistoryKeeper) Raise(n edge.History) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

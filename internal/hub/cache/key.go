@@ -25,9 +25,9 @@ const (
 )
 
 // keyFor returns the key that encrypts secret content. It derives the key from systemd's credential if there is one, and
-// otherwise reads it from a file. It makes the file if it is missing or useless. If it cannot read or write the file, the key
+// otherwise reads it from a file. It makes a file that is missing or useless. If the file cannot be read or written, the key
 // lasts only as long as this process. Nobody can read content encrypted with a lost key, so the hub reads that content from the
-// cloud again. But a credential that exists and is useless is an error, because an operator wants it used.
+// cloud again. But a useless credential is an error, because an operator wants it used.
 func keyFor(c DiskConfig) ([]byte, error) {
 	if dir := c.Credentials; dir != "" {
 		secret, err := head(filepath.Join(dir, credential), credentialBytes)

@@ -13,7 +13,7 @@ import (
 )
 
 // preciousFor is how long after a working watch of the cloud the Machine guards even a few objects (FeedConfig.Precious). It is
-// twice as long as it takes to repeat a doubtful list three times, pauses included.
+// more than twice as long as such a list may be doubted (doubt.Policy.Longest).
 const preciousFor = 90 * time.Second
 
 var (
@@ -487,8 +487,8 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// worth decides whether to apply a list, and returns an error if not. There is one exception: a client asked for the list, and
-// the list is not newer than the sink. Then worth returns no error, although there is nothing to apply.
+// worth decides whether to apply a list, and returns an error if not. There is one exception: a client asked for a list of the
+// mirror, and the list is not newer than the sink. Then worth returns no error, although there is nothing to apply.
 func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {

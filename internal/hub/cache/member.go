@@ -22,8 +22,8 @@ type Feeder interface {
 	Status() *live.Value[FeedStatus]
 	// Refresh requests one list where a resume would do, unless the replica's content is Fresh. It does not block.
 	Refresh()
-	// Filling returns how many pages of a list from the cloud have come. 0 means that no list is under way, FillsNext that one
-	// waits for its turn.
+	// Filling returns the number of the page under way of a list from the cloud. 0 means that no list in pages is under way,
+	// FillsNext that a list waits for its turn.
 	Filling() int
 }
 
@@ -75,7 +75,7 @@ func (m *Member) Live() bool {
 	return s.Live && s.Source == Cloud
 }
 
-// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
+// Filling returns the number of the page under way of a list from the cloud; see Feeder.
 func (m *Member) Filling() int { return m.feed.Filling() }
 
 // fixed reports whether the member stays even without users.

@@ -42,8 +42,8 @@ const (
 	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// orderlyLife is how long a stream from the cloud lasts at least that a running API server ends: a feed asks for 5 minutes or
-	// more.
+	// orderlyLife is the least life of a stream from the cloud that a running API server ends in an orderly way: a feed asks for
+	// 5 minutes or more.
 	orderlyLife = 4 * time.Minute
 )
 
@@ -196,8 +196,8 @@ func (p *past) observe(e Event) {
 	}
 }
 
-// access returns the Access of a source whose link is up, for a sink at the given position. While a list over the WAN is under
-// way, the mirror's last refusal continues to count.
+// access returns what the feed can expect of this source, whose link is up. The parameter position is the sink's. A refusal
+// counts until p.until. If listing is true, a list over the WAN is under way, and the refusal counts until that list ends.
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
 	lately := now.Before(p.until) || listing && !p.until.IsZero()
 	switch {

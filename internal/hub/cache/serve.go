@@ -63,10 +63,9 @@ func (s *Set) unreachable(m *Member) bool {
 	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
-// Answer answers a client's get, list or watch from the followed selections. If the cloud must answer, as it must all other
-// requests, Answer returns false and has written nothing. Call Answer for a get only after the cloud was asked and gave no
-// answer. client says whose credentials the request has; empty means the node's. The request's context must carry its
-// RequestInfo.
+// Answer answers a client's get, list or watch from the followed selections. For all other requests, and where the cloud must
+// answer, Answer returns false and has written nothing. Call Answer for a get only after the cloud was asked and gave no answer.
+// client says whose credentials the request has; empty means the node's. The request's context must carry its RequestInfo.
 func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -106,8 +105,8 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	prospect := m.expect(r.Context(), s.cfg.Cloud, asksForNow(r, info.Verb))
 	up := s.cfg.Cloud.Get().Answers()
 	if prospect == known && up && !viewed && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
-		// The revision belongs to another object, or the hub had it before it was killed. The replica would reach it only with
-		// its next event.
+		// The client's revision is that of another object, or the hub had reached it before it was killed; the replica would
+		// reach it only with its next event. Or the cloud has a better form (Handler.Poorer).
 		prospect = foreign
 	}
 	answered = prospect != foreign || viewed

@@ -310,8 +310,8 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 }
 
 // taken reports whether the disk has written or queued the replica's content. If not, the disk accepts nothing, and the content
-// must stay in memory. Queued content counts: bookmarks come each minute, and the disk writes them a minute later. taken is
-// also false, on a hub without a disk, for what Pods need.
+// must stay in memory. Queued content counts, because bookmarks come each minute and the disk writes them a minute later. On a
+// hub without a disk, taken returns false for what Pods need.
 func (s *Set) taken(m *Member) bool {
 	if m.Client == "" && s.needs.all[m.Selection] && !s.cfg.Disk.Keeps() {
 		return false

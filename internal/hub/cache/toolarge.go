@@ -25,8 +25,8 @@ const (
 	eventEvery, eventWithin = time.Minute, 10 * time.Second
 )
 
-// TooLarge tells people which selections the hub no longer caches because of their size. Without that they would find out in a
-// cut, when the program that needs one is refused.
+// TooLarge tells people which selections the hub no longer caches because of their size. Otherwise people would find out only in
+// a cut, when the hub refuses the program that needs one.
 type TooLarge struct {
 	node   string
 	count  *prometheus.CounterVec

@@ -70,8 +70,8 @@ type Config struct {
 	// DiskCacheKeyFile has the key with which the hub encrypts Secrets and tokens in the cache. Empty means the path of
 	// DiskCachePath with .key appended.
 	DiskCacheKeyFile string
-	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. A test can change it while the hub runs. Then a month
-	// passes for the disk's content and for nothing else.
+	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. A test can change it while the hub runs, to let time
+	// pass for the disk's content and for nothing else.
 	DiskCacheClockOffset time.Duration
 	// RememberIdentitiesFor is how long the cloud's last answer about a user holds while the cloud cannot be asked; 0 means not
 	// at all. For this node's Pods the answer holds for as long as the node has them.
@@ -86,8 +86,8 @@ type Config struct {
 
 	// Port is where the hub serves kubelet, over TLS, and the host's other programs with credentials of their own, at Loopback.
 	Port int
-	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each Pod with its own credentials. The address
-	// is one of the node that Pods reach, or OfNode. If it is empty, the hub serves no Pods. The hub requests a certificate for
+	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each Pod with its own credentials. The address is
+	// one of the node's that Pods reach, or OfNode. If it is empty, the hub serves no Pods. The hub requests a certificate for
 	// that address.
 	SecureBindAddress string
 	SecurePort        int

@@ -28,14 +28,14 @@
 //
 // The others are standbys. The leader at home also takes the election Lease at each standby, forwards the heartbeats that come
 // there, and keeps the pool's resources there. So a standby has all that home has, current, over the LAN alone. When home dies,
-// its hubs find the same leader at the next slot, if it lives; otherwise they elect one there. If the leader does not reach a
-// standby, another hub leads there until the leader comes (docs/adr/0070-who-leads-at-a-standby.md).
+// its hubs find the same leader at the next slot if that leader lives. Otherwise they elect one there. If the leader does not
+// reach a standby, another hub leads there until the leader comes (docs/adr/0070-who-leads-at-a-standby.md).
 //
 // Machine decides which slot is home, and Stand decides at which slots a hub campaigns. Both are pure. Home does the I/O.
 //
 // Invariants:
-//   - A hub leaves home at once if it can't reach home but can reach another coordinator, or if home refused two copies in a
-//     row. It returns to a lower slot only once that coordinator has been up for a while and is complete. So an unstable
+//   - If a hub can't reach home, or home refused two copies in a row, the hub leaves at once for another coordinator that it
+//     reaches. It returns to a lower slot only once that coordinator has been up for a while and is complete. So an unstable
 //     coordinator seldom moves hubs.
 //   - If some hub with a link to the cloud reaches a coordinator, some hub leads there. That depends neither on any hub's home
 //     nor on who leads at home. While all hubs reach all coordinators, the leader at home leads everywhere.
@@ -46,7 +46,7 @@
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Machine.at: entered when home is lost and a higher slot is up; ends when a lower slot is complete and has been up for
 //     settled. (TestMachine, TestHome)

@@ -125,7 +125,7 @@ func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) 
 }
 
 // Served records whether the coordinator in a slot accepted a copy of this node's heartbeat. A coordinator that refuses copies
-// may answer, but it serves nobody. Then home becomes another coordinator, if there is one.
+// serves nobody, even if it answers. After two refusals in a row, home becomes another coordinator that is up, if there is one.
 func (h *Home) Served(slot int, took bool) {
 	p := &h.places[slot]
 	if took {

@@ -184,8 +184,8 @@ func (a *asking) cloud(to Destination) http.Handler {
 	return cloud
 }
 
-// failingWait is how long an API server that fails may take for an answer if somebody else has one. An API server that has lost
-// etcd would take a minute, which is longer than kubelet waits.
+// failingWait is how long an API server that fails may take for an answer if the hub can still ask another answerer. An API
+// server that has lost etcd would take a minute, which is longer than kubelet waits.
 const failingWait = "5s"
 
 // soon has the API server answer within failingWait, unless the client wants that within another time.

@@ -63,12 +63,13 @@
 // # What a hub says of itself
 //
 // HealthHandler serves the hub's operators and probes. Anybody may read /healthz (the process answers) and /readyz (the hub knows
-// whether it reaches the cloud, so that requests get an answer or a clear refusal). Only root may read /status, /metrics, and
-// Go's profiles at /debug/pprof/, because they show what runs on the node, for whom, and how the pool is doing.
+// whether it reaches the cloud, so that requests get an answer or a clear refusal). Only root may read /status, /metrics (unless
+// HealthConfig.OpenMetrics is set), and Go's profiles at /debug/pprof/, because they show what runs on the node, for whom, and
+// how the pool is doing.
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - identityFor: entered when the cloud says whose a token is; ends when identityFor is over, and the cloud is asked again.
 //     (TestTheCloudSaysWho)
@@ -79,7 +80,7 @@
 //   - memory.remember: entered when an answer is written to the disk; ends when the Tenure says recall.Over, when the cloud says
 //     no, or when the disk needs the room for others. (TestHowLongAnIdentityHoldsInACut, TestTheDiskIsSpared)
 //   - account.spent: entered when an address shows a token that the cloud does not know; ends when budgetTime is over; until then
-//     mostInVain may follow. (TestTokensThatAreMadeUp)
+//     it may show mostInVain of them. (TestTokensThatAreMadeUp)
 //   - bearer.tokens: entered when a caller shows a token; ends when the cloud refuses it, or when maxTokens others are newer; the
 //     last one stays, and is tried again. (TestBearer)
 //   - limit.now: entered when a request takes a place of its class; ends when the request ends. (TestLimits)

@@ -347,8 +347,8 @@ func (r *recorder) WriteHeader(status int) {
 			r.known()
 		}
 		if status >= 200 && r.body != nil && !r.body.ended.Load() {
-			// net/http may have to close the connection afterwards, but without this header it tells the client so only without
-			// full duplex. The client would then send its next request on the closed connection.
+			// net/http may have to close the connection after this answer. With full duplex it does not tell the client so by
+			// itself, and the client would send its next request on the closed connection.
 			r.Header().Set("Connection", "close")
 		}
 	}

@@ -18,11 +18,11 @@ type Known interface {
 	May(ctx context.Context, u *User, a Action) (bool, error)
 }
 
-// Guests admits callers: Pods, and agents of the node that have a token. It is a Recognizer; make one with NewGuests. Safe for
-// concurrent use.
+// Guests admits callers: clients with a token of their own, which are Pods and the host's programs. It is a Recognizer; make one
+// with NewGuests. Safe for concurrent use.
 //
-// Invariants: a caller reads the pool's resources here only if the cloud allows it exactly that; no caller reads what was read
-// with another's credentials; a caller that the hub does not know, or does not know to be allowed, gets the cloud's own answer.
+// Invariants: the hub answers a read of the pool's resources only if the cloud allows the caller this very read. From all other
+// data, a caller gets only what the hub read with that caller's own credentials. The hub leaves all other requests to the cloud.
 type Guests struct {
 	callers Known
 	bearers *bearers

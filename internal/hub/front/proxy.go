@@ -35,9 +35,9 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 // errNodeRefused says that the cloud does not accept the node's own certificate.
 var errNodeRefused = errors.New("the cloud does not accept this node's certificate, which may have expired: see yurthub check")
 
-// nodeAccepted returns an error for a 401 to a request with the node's certificate, so that the 401 counts as no answer. A
-// client that sent no credentials cannot fix it. And a kubelet whose own certificate has also expired exits again and again if
-// a healthy server answers 401 (pkg/kubelet/certificate, Kubernetes 1.36).
+// nodeAccepted returns an error for a 401 to a request with the node's certificate, so that the 401 counts as no answer. The
+// client did not send that certificate, so it cannot fix it. And a kubelet whose own certificate has also expired exits again and
+// again if a healthy server answers 401 (pkg/kubelet/certificate, Kubernetes 1.36).
 func nodeAccepted(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return errNodeRefused

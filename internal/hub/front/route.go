@@ -203,8 +203,8 @@ func (r Request) kept() Kind {
 	}
 }
 
-// answerers is the table of who answers which kind of request. It uses the cloud's link unless that is known to be down,
-// because a request finds out sooner than a probe.
+// answerers is the table of who answers which kind of request. It treats the cloud's link as usable unless it is known to be
+// down: a request finds out sooner than a probe whether it is.
 func answerers(k Kind, s Situation) []Answerer {
 	down := s.CloudLink == link.Down
 	coordinator := s.CoordinatorLink == link.Up
@@ -307,8 +307,8 @@ func (r Request) keepable() bool {
 	}
 }
 
-// reviewed reports whether a request to create something changes no object. Such requests ask for tokens of Pods, without which
-// no Pod starts, or for reviews: who is a client of kubelet, and what may it do?
+// reviewed reports whether a request to create something only asks a question, and changes no object. It asks for a Pod's token,
+// without which the Pod does not start, or for a review: who is a client of kubelet, and what may it do?
 func (r Request) reviewed() bool {
 	switch r.Group {
 	case "":

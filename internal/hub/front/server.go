@@ -30,14 +30,14 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// HTTP1 disables HTTP/2.
 	HTTP1 bool
-	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers); it is for a loopback address.
-	// 0 means no bound. Refused is called for each connection closed because of this bound.
+	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers); it is for a loopback address. 0
+	// means no bound.
 	Newcomers int
-	// PerSource bounds the connections of each address, and also makes conns.Gate bound the handshakes; it needs TLS. 0 means
-	// no bound. All is GateConfig.All, the bound for all addresses together. Refused is called for each connection closed
-	// because of these bounds, and must not block; nil means no call.
+	// PerSource bounds the connections of each address, and All those of all addresses together: see conns.GateConfig. PerSource
+	// also makes a conns.Gate bound the handshakes. It needs TLS. 0 means no bound.
 	PerSource, All int
-	// Named is as in conns.GateConfig.
+	// Named is as in conns.GateConfig. Refused is called for each connection that is closed because of a bound above or in its
+	// handshake. It must not block; nil means no call.
 	Named   bool
 	Refused func(from netip.AddrPort, why conns.Reason, err error)
 	// Aside takes over connections by the server name that they ask for; it needs PerSource. nil means none.
@@ -113,7 +113,7 @@ func (s *Server) secured() (net.Listener, *tls.Config) {
 func (s *Server) Close() error { return s.listener.Close() }
 
 // Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others drainTimeout, and
-// closes the rest. It returns when every handler has returned.
+// closes the rest. It returns when every handler has returned, and fails if one takes longer than abortTimeout.
 func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.After != nil {
 		select {

@@ -21,8 +21,8 @@ const maxBody = 256 << 10
 
 var leaseKind = coordinationv1.SchemeGroupVersion.WithKind("Lease")
 
-// decode reads the Lease in the body of a PUT, in the encoding that its Content-Type names; JSON if it names none. The errors
-// are API statuses.
+// decode reads the Lease in the body of a PUT or POST, in the encoding that the Content-Type names; JSON if there is none. The
+// errors are API statuses.
 func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, error) {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {

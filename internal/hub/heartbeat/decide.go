@@ -24,10 +24,10 @@ type cloudLease struct {
 // forward decides how a renewal of the coordinator's copy changes the node's Lease in the cloud. It returns the Lease to PUT,
 // or the reason why none is to be written. If the cloud has no such Lease, the PUT creates it.
 //
-// In an existing Lease, forward changes the renewTime and adds the mark; a policy of the cloud refuses anything more. The
-// leader saw the renewal happen, so it counts even if its stamp is not later than the cloud's. Then the node's clock may have
-// been put back, or somebody may have written a stamp from years ahead. In that case forward writes the cloud's stamp plus 1
-// µs, because kube-controller-manager counts a renewal only if the stamp advances.
+// In an existing Lease, forward changes the renewTime, adds the mark and removes edge.AnnotationRelayedBy; a policy of the cloud
+// refuses anything more. The leader saw the renewal happen, so it counts even if its stamp is not later than the cloud's. Then
+// the node's clock may have been put back, or somebody may have written a stamp from years ahead. In that case forward writes the
+// cloud's stamp plus 1 µs, because kube-controller-manager counts a renewal only if the stamp advances.
 func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {

@@ -22,12 +22,12 @@
 //     about itself (fitness).
 //   - A hub keeps one Lease in memory. A leader also keeps at most three Leases and some stamps for each delegated node.
 //
-// Others send annotated heartbeats from a timer while kubelet is cut off. We rejected that: it keeps nodes alive whose kubelet
-// is dead.
+// Other systems send annotated heartbeats from a timer while kubelet is cut off. We rejected that: it keeps nodes alive whose
+// kubelet is dead.
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Proxy.known: entered when the cloud, a coordinator's copy or kubelet's own heartbeat has shown the Lease; ends when the
 //     cloud shows another, or says that there is none. (TestHubRestartedWhileCut, TestCutAtBirth)

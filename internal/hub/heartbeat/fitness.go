@@ -56,9 +56,9 @@ func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	}
 }
 
-// unserved returns when the first and the last unserved write began, if the write that began at the time began is also
-// unserved. If the last one before it began more than patience earlier, the count starts again: in between there was nothing to
-// write.
+// unserved returns when the first and the last unserved write began, with one more unserved write added. The parameter began is
+// when that write began. If the last one before it began patience earlier or more, the count starts again, because there was
+// nothing to write in between.
 func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	if began.Before(f.taken) {
 		began = f.taken

@@ -24,8 +24,8 @@ import (
 // lookEvery is how often a leader checks its fitness, and whether a node's pause is over.
 const lookEvery = time.Second
 
-// secondTry is how long before a write's deadline its first try is given up, so that there is time to connect anew and to try
-// again. It is given up only if it has had longer than firstTry: an answer may wait behind 4 s of other data.
+// secondTry is how long before a write's deadline its first try ends, so that there is time to connect anew and to try again. If
+// the first try would then have less than firstTry, it lasts until the deadline: an answer may wait behind 4 s of other data.
 const firstTry, secondTry = 6 * time.Second, 3 * time.Second
 
 // ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats: another hub may be able.
@@ -53,9 +53,9 @@ type ForwarderConfig struct {
 // NewForwarder.
 //
 // It writes a renewal within a quarter of the node's lease duration (at most 10 s) after it saw the renewal, or not at all. It
-// also keeps a second bound, which is 2 s longer and counts from when the coordinator stored the renewal. The term measures the
-// second by this machine's monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it. What
-// is sent by then may still be on its way: over a path that loses packets, TCP sends again for 12 s (upstream's unackedTimeout).
+// also keeps another bound, which is 2 s longer and counts from when the coordinator stored the renewal. The term measures that
+// by this machine's monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it. What is sent
+// by then may still be on its way: over a path that loses packets, TCP sends again for 12 s (upstream's unackedTimeout).
 //
 // A write whose first try has no answer is tried once more in that time, over a connection that may be new.
 type Forwarder struct {
@@ -313,7 +313,8 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 	const attempts = 4
 	var refused error
 	// A device on the way may have forgotten the connection, which the hub learns only when it waits for an answer in vain. So
-	// the first try leaves time for another. That one reads the Lease anew, because what has no answer may have taken effect.
+	// the first try leaves time for a second. The second reads the Lease anew, because a write without an answer may have taken
+	// effect.
 	first := s.deadline.Sub(r.config.Ends.Running())
 	if first >= firstTry+secondTry {
 		first -= secondTry

@@ -26,7 +26,7 @@ import (
 
 // These constants bound how long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease
 // duration, and says so in the query (timeout=). Its next heartbeat is due after a quarter of the lease duration. The hub must
-// meet both limits even if both servers hang, so kubelet gets its answer after answerShare of the shorter limit. The cloud gets
+// meet both limits even if both servers hang, so kubelet gets its answer within answerShare of the shorter limit. The cloud gets
 // cloudShare of that time, but at most cloudLongest, and the coordinator gets the rest. Kubernetes' defaults (10 s each) give 9
 // s, 3.5 of them for the cloud; a lease duration of 8 s gives 1.8 s, 1 of them for the cloud.
 const (
@@ -98,7 +98,8 @@ type Coordinator struct {
 	// Leases is a client of the coordinator with the node's identity, and Link is the state of the link that this client uses.
 	Leases coordinationv1client.LeasesGetter
 	Link   *live.Value[link.State]
-	// Served is called for each copy, and says whether the coordinator took it. A nil Served means no call.
+	// Served is told, after each write of a copy, whether the coordinator took it; not if a newer copy called the write off. nil
+	// means no call.
 	Served func(bool)
 }
 
@@ -149,7 +150,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// coordinator returns the best of the states of the links to the pool's coordinators.
+// coordinator returns Up if the link to any of the pool's coordinators is up, otherwise the state of the link to the first.
 func (p *Proxy) coordinator() link.State {
 	best := link.Down
 	for i, each := range p.config.Coordinators {
@@ -235,8 +236,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 		}
 	}
 	if missing {
-		// No coordinator has the Lease. On a 404 kubelet creates one, which is then delegated. If the cloud has one after all,
-		// the leader continues with that.
+		// No coordinator that answered has the Lease. On a 404 kubelet creates one, which is then delegated. If the cloud has one
+		// after all, the leader continues with that.
 		return nil, absent
 	}
 	message := fmt.Sprintf("the cloud cannot be reached (link %s), and this node's Lease is not known from before",

@@ -89,8 +89,8 @@ type copied struct {
 // to write. A node sends each renewal to all coordinators, so the queue ignores a renewal that it has already seen at another
 // coordinator. It does no I/O and asks no clock.
 //
-// The next node served is the one whose last write is longest ago, not the one that has waited longest. For when renewals
-// expire before they are served, all nodes have waited equally long.
+// The next node served is the one whose last write is longest ago, not the one that has waited longest: if renewals expire before
+// they are served, all nodes have waited equally long.
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
@@ -102,8 +102,8 @@ type queue struct {
 	drop    func(edge.NodeName, reason)
 }
 
-// refusal is the pause of a node whose Lease the cloud has refused. It outlives the node's mark, because the node can remove
-// its mark and set it again.
+// refusal is the pause after the cloud has refused a node's Lease: the leader does not write that Lease until the pause ends. The
+// queue keeps the pause if the node's mark goes. Otherwise a node could end its pause: it removes the mark and sets it again.
 type refusal struct {
 	pause time.Duration
 	until time.Time

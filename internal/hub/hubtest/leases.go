@@ -38,7 +38,7 @@ func (c LeaseCall) String() string {
 	return c.Verb + " " + c.Name
 }
 
-// LeaseServer holds Leases. It implements coordinationv1client.LeasesGetter. Make one with New.
+// LeaseServer holds Leases. It implements coordinationv1client.LeasesGetter. Make one with NewLeaseServer.
 type LeaseServer struct {
 	mu       sync.Mutex
 	starts   int // of the server's process

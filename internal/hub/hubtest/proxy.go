@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// User and Password are those that a Proxy takes. They occur nowhere else, so that a test can look for them.
+// ProxyUser and ProxyPassword are those that a Proxy takes. They occur nowhere else, so that a test can look for them.
 const (
 	ProxyUser     = "edge-of-the-test"
 	ProxyPassword = "s3cret-of-the-test"

@@ -20,8 +20,8 @@ const aliveEvery = 10 * time.Second
 // At is where State is asked.
 var At = &url.URL{Scheme: "https", Host: "coordinator"} // a constant
 
-// State returns a transport that tells a client of the server's Leases as a coordinator does, at edge.PathState. It tells every
-// client of heartbeats. Faults see the request as the verb watch.
+// State returns a transport that tells a client of the server's Leases as a coordinator does, at edge.PathState. But it tells
+// every client of heartbeats; a coordinator tells only the leader. Faults see the request as the verb watch.
 func (s *LeaseServer) State(client string) http.RoundTripper { return teller{s, client} }
 
 type teller struct {

@@ -28,7 +28,7 @@ import (
 const (
 	// askEvery is the time between two requests for the cloud's authorities. Each request costs 8 KB: it opens a connection of
 	// its own, to see which authority verifies the server. askSoon is the longest wait after a start, and after the link has
-	// come back, because an API server restarts when its certificate is replaced. askAgain is the pause after a failure.
+	// come back: the API server may have restarted with a new certificate. askAgain is the pause after a failure.
 	askEvery, askSoon, askAgain = time.Hour, time.Minute, 5 * time.Minute
 
 	// fileNotes holds the notes about the authorities in fileCA.
@@ -296,7 +296,8 @@ func (m *Manager) pinsDigest() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// change saves changed authorities. It writes the notes first, because an authority without a pin counts only if it is noted.
+// change saves changed authorities. It writes the notes first: if there are pins, an authority without one counts only with
+// notes (see trusted).
 func (m *Manager) change(ctx context.Context, who string,
 	decide func(TrustSet, *Notes) (TrustSet, []Change, error),
 ) error {

@@ -76,17 +76,17 @@
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - State.Problem: entered when a certificate cannot be got; ends when it is got, or not needed; it is tried again when
 //     pauseUnreachable or pauseAnswered is over at the latest. (TestNeverApproved, TestExpiredWhileCut)
 //   - State.Waiting: entered when a request waits for approval; ends when it is signed, denied or useless. (TestNeverApproved)
-//   - rotation.pair: entered when a certificate is read or issued; ends when another one is; one that cannot be read for a while
-//     stays. (TestBrokenDisk, TestRenewal)
-//   - Authorities.Problem: entered when the cloud's authorities cannot be asked for, or are not believed; ends when they are
-//     named, asked for again when askAgain is over. (TestCutOffMeanwhile, TestLyingAnswers)
-//   - Authority.Missing: entered when the cloud does not name an authority; ends when it names it again, or with the authority
-//     when ForgetNote is over. (TestAuthorityChanges, TestKill)
+//   - rotation.pair: entered when a certificate is read or issued; ends when another one is read or issued. A file that cannot
+//     be read for a while does not end it. (TestBrokenDisk, TestRenewal)
+//   - Authorities.Problem: entered when the cloud's authorities cannot be asked for, or are not believed; ends when the cloud
+//     names them; the hub asks again when askAgain is over. (TestCutOffMeanwhile, TestLyingAnswers)
+//   - Authority.Missing: entered when the cloud does not name an authority; ends when the cloud names that authority again, or
+//     when ForgetNote is over and the authority is removed. (TestAuthorityChanges, TestKill)
 //   - KubeletFinder.found: entered when kubelet's files are read; ends when lookEvery is over, and they are read again.
 //     (TestAChangeIsFollowed)
 package identity

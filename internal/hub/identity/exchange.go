@@ -37,7 +37,7 @@ const (
 )
 
 // errWaiting means that a request waits for approval. errDenied means that it was denied or has failed. errUseless means that the
-// issued certificate is not one for this node.
+// node can't use the issued certificate: its content is wrong, or the cloud does not accept it.
 var (
 	errWaiting = errors.New("the request waits for approval")
 	errDenied  = errors.New("the request was denied")

@@ -7,7 +7,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Notes are stored beside a TrustSet's certificates. Only the file of certificates decides what is trusted.
+// Notes are stored beside a TrustSet's certificates. An authority is trusted only if the file of certificates has it. If the
+// Manager has pins, and the notes can't be read or are of other pins, only the pinned ones of that file are trusted.
 type Notes struct {
 	Version int `json:"version"`
 	// Pins is a digest of the hashes that selected the first authority. These hashes say nothing about its successors.

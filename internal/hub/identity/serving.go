@@ -22,7 +22,7 @@ func (m *Manager) showAuthorities() {
 }
 
 // verifiable returns an error unless one of the authorities that came with a hub's certificate has signed it for servers. It
-// ignores NotBefore and NotAfter, because clocks may be slow, and a node may have been off for long.
+// ignores the certificate's own NotBefore and NotAfter: a clock may be slow, and a node may have been off for long.
 func verifiable(pair *tls.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	if len(pair.Certificate) == 1 {

@@ -57,8 +57,8 @@ func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*s
 		config.InsecureSkipVerify = true // the token signs what is read here, and a hash pins it: see discover
 	}
 	if as.pair != nil {
-		// The certificate is offered whatever authorities the server names. So the server refuses this certificate, rather than
-		// a client without one.
+		// The client offers the certificate whatever authorities the server names. So a refusal is about this certificate, and
+		// not about a missing one.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return as.pair, nil }
 	}
 	transport := &http.Transport{

@@ -93,8 +93,8 @@ func (j *joiner) agentsReady() bool {
 	return false
 }
 
-// podsAt is the hub's address for Pods, from its settings and its notes; the zero value if they have none. Whether Pods are told
-// that address is another matter: a PoolSettings can say so, too.
+// podsAt returns the hub's address for Pods, from its settings and its notes; the zero value if they have none. It does not say
+// whether Pods are told that address, which a PoolSettings can decide as well.
 func (h *hand) podsAt() netip.AddrPort {
 	settings, _ := h.content(fileConfig)
 	value := func(name string) string {
@@ -135,8 +135,8 @@ func (h *hand) authorities() (all []string) {
 }
 
 // turn restarts those of the node's agents that use the wrong path. If through is true, they should use the hub at this
-// address, otherwise the cloud directly. It first waits until kubelet has updated the agent's mounted files. It never fails; it
-// prints what does not work.
+// address, otherwise the cloud directly. It first waits until kubelet has updated the agent's mounted files. It prints what
+// does not work. If an agent can't be ended, the hand has that error, and does nothing more.
 func (h *hand) turn(hub netip.AddrPort, through bool) {
 	if h.err != nil || h.where.DryRun || !h.where.starts() || !hub.IsValid() {
 		return

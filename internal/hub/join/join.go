@@ -118,8 +118,7 @@ func (j *joiner) prepare() error {
 	return nil
 }
 
-// mayChange returns an error if the node's own files are to be changed and the user is not root. It does not judge another
-// directory.
+// mayChange returns an error if a user other than root would change this machine's own files, which an empty root stands for.
 func mayChange(root string) error {
 	if root == "" && os.Geteuid() != 0 {
 		return errors.New("must be run as root")

@@ -170,9 +170,9 @@ const (
 	findingLink    = "yurthub: cloud"
 )
 
-// worse returns the findings that were not there before the upgrade and may be the new program's fault; empty means none. If
-// the check itself can't reach the cloud without the hub either, worse ignores findings about the link: a cut line is no reason
-// to roll back.
+// worse returns the findings that were not there before the upgrade and may be the new program's fault; empty means none. The
+// check also asks the cloud's servers itself, without the hub. If that fails, worse ignores findings about the way to the cloud:
+// a cut line is no reason to roll back.
 func worse(before []string, now []finding) string {
 	cut := slices.ContainsFunc(now, func(f finding) bool { return f.What == findingServers })
 	var texts []string

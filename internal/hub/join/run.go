@@ -135,8 +135,8 @@ func (u *upgrader) act(what string, do func() error) error {
 	return nil
 }
 
-// underWay returns the journal; nil means that no upgrade is under way. An unreadable journal is an error. It was not written
-// by an upgrade, because an upgrade writes its journal in one step.
+// underWay returns the journal; nil means that no upgrade is under way. An upgrade writes its journal in one step, so a crash
+// leaves no half journal. A journal that can't be read is therefore an error, which a person must look at.
 func (u *upgrader) underWay() (*journal, error) {
 	content, err := readFile(u.path(fileJournal))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +186,7 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 }
 
 // verify verifies the delivered program, and tests it beside the running hub as far as possible. It returns a nil journal if
-// the node already has that program. Until the program is known to be an accepted one, and another, nothing is written.
+// the node already has that program. It writes nothing before the program is accepted and is found to differ from the node's.
 func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
@@ -358,8 +358,8 @@ func (u *upgrader) try(ctx context.Context, j journal) (string, error) {
 	return u.await(ctx, j.Before)
 }
 
-// restart has the hub run with the program that is in place. systemctl fails if the hub ends before it is ready. A hub that has
-// stumbled so is started once more at once, and then await judges it, since systemd goes on to start it.
+// restart restarts the hub, with the program that is in place. systemctl fails if the hub ends before it is ready; restart then
+// tries once more. If systemd has begun to start the hub, restart returns nil: systemd goes on to start it, and await judges it.
 func (u *upgrader) restart(ctx context.Context) error {
 	return u.act("restart the hub", func() error {
 		u.system.Sync()
@@ -382,8 +382,9 @@ func (u *upgrader) startAnew(ctx context.Context) (begun bool, err error) {
 	return now != "" && now != before, err
 }
 
-// await waits until the hub works and has worked for the time calm, and returns "". If UpgradeConfig.Wait passes first, it
-// returns what is wrong. The settled program does the check, because a broken new program must not judge itself.
+// await waits until the hub has worked for the time calm, and returns "". It returns what is wrong if something still is after
+// UpgradeConfig.Wait, or if the hub keeps ending by itself. The settled program does the check, because a broken new program
+// must not judge itself.
 func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 	until := time.Now().Add(u.cfg.Wait)
 	began := u.system.Restarts(ctx)

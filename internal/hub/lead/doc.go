@@ -10,8 +10,8 @@
 //     acknowledged renewal was sent. Other hubs wait longer than that before they take over (timing.go has the sum).
 //   - A coordinator that came back empty does not know who leads. So it lets nobody take the Lease for as long as an old term
 //     can last. A hub that finds the Lease missing waits as long before it asks, also if it held the Lease itself.
-//   - A hub proves that the cloud lets it do its duty before it campaigns. A leader whose duty ends with ErrUnfit leaves the lead
-//     to another hub for half a minute. If there is no other, it leads again.
+//   - Before a hub campaigns, it proves that the cloud lets it do a leader's duty. A leader whose duty ends with ErrUnfit leaves
+//     the lead to another hub for half a minute. If there is no other, it leads again.
 //   - No hub ends another's term. A Lease that its holder does not release becomes free only by expiry.
 //   - A term ends in this order: its fence falls, the duty's context ends, the duty returns, the Lease is released. The
 //     Lease is released even if the duty does not return in time: the fence has fallen, so the duty can do no harm.
@@ -36,8 +36,8 @@
 //
 // The elector asks its lock ten times a second. The lock answers from what the coordinator tells of the one Lease, and writes a
 // renewal once a second. A follower's lock answers only when there is something to decide. So a follower costs nothing, and a
-// released Lease is taken within one period. The alternative was an election of our own on that stream. We would then own the
-// subtle rules of who has held the Lease since when, which client-go has had right for years.
+// released Lease is taken within one period. The alternative was an election of our own, on the coordinator's stream. We would
+// then own the subtle rules of who has held the Lease since when, which client-go has had right for years.
 //
 // # What a leader reports
 //
@@ -65,19 +65,20 @@
 //
 // A State follows one coordinator, by one stream that tells the pool's state (edge.PathState). It holds the election Lease and
 // the leader's declaration as values. It passes on heartbeats, and what the coordinator tells of nodes and Pods, to those who
-// follow them. It keeps what it found when a stream began apart from what it saw happen. Two decisions need that difference: a
-// leader forwards only heartbeats that it saw happen, and a declaration counts only once its renewal was seen.
+// follow them. It distinguishes what it found when a stream began from what it saw happen. Two decisions need that: a leader
+// forwards only heartbeats that it saw happen, and a declaration counts only once its renewal was seen.
 //
 // Invariants: a sink gets Baseline first. Each Changed after it is a later change, and comes once. A stream that broke resumes
 // where it ended, so a reconnect neither repeats nor misses a change. If another process of the coordinator answers, a new
-// Baseline comes. While the coordinator can't be reached, nothing is known. All of it runs in the caller's goroutine.
+// Baseline comes. While the coordinator can't be reached, nothing is known of the election Lease and the declaration; heartbeats
+// stay as last told. Run calls the sinks in its caller's goroutine; only a first Baseline can come from Heartbeats.
 //
 // The alternative was separate watches: one of the election Lease, one of the declaration, and two of all heartbeats
 // (docs/adr/0081-one-stream.md).
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Leader: entered when this hub has won the Lease; ends when it is deposed, its duty fails, a link goes down, or it can't
 //     renew for renewDeadline. (TestTakeover)

@@ -32,7 +32,7 @@ type ElectorConfig struct {
 	Leases coordinationv1client.LeasesGetter
 	Seen   *live.Value[Sighting]
 	// Lead is the leader's duty, run for one term. When its context ends, it must return within 500 ms without further I/O. If it
-	// returns earlier, the elector releases the Lease, and this hub campaigns again after a pause.
+	// returns before its context ends, the elector releases the Lease, and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error
 	// Prove returns an error unless the cloud lets this hub do the leader's duty. The elector calls it before each campaign. nil
 	// means that no proof is needed.
@@ -104,7 +104,7 @@ func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
 	var owned sync.WaitGroup
-	// The watch outlives the last campaign, whose release reads the board.
+	// observe outlives the last campaign, whose release reads the board.
 	observing, stopObserving := context.WithCancel(context.WithoutCancel(ctx))
 	defer owned.Wait()
 	defer stopObserving()

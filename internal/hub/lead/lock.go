@@ -32,9 +32,9 @@ var (
 	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
-// lock is one campaign's access to the election Lease. It implements resourcelock.Interface. Get answers from the board, which
-// a watch keeps, as soon as there is something to decide. Update writes at most one renewal per renewEvery. Only the elector's
-// goroutine calls these methods; release runs after that goroutine has ended.
+// lock is one campaign's access to the election Lease. It implements resourcelock.Interface. Get answers from the board as soon
+// as there is something to decide. Update writes at most one renewal per renewEvery. Only the elector's goroutine calls these
+// methods; release runs after that goroutine has ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -102,7 +102,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	since, lasts := l.board.since(lease), time.Duration(record.LeaseDurationSeconds)*time.Second
 	if !l.ours(lease) && l.ends.Since(since) >= lasts {
-		// The elector would count from its first look, when this campaign began. The watch saw the Lease earlier.
+		// The elector would count from its first look, when this campaign began. The board got the Lease earlier.
 		record.HolderIdentity = ""
 	}
 	// The elector compares this with the previous value. Any write counts as a sign of life, even from a holder whose clock
@@ -294,7 +294,8 @@ func (l *lock) Describe() string { return edge.NamespaceSystem + "/" + edge.Leas
 // RecordEvent does nothing: a pool's coordinator keeps no Events about elections.
 func (l *lock) RecordEvent(string) {}
 
-// board is this hub's knowledge of the election Lease, from a watch and from its own writes. It announces changes.
+// board is this hub's knowledge of the election Lease, from what the coordinator tells and from its own reads and writes. It
+// announces changes.
 type board struct {
 	clock ends.Clock
 

@@ -155,8 +155,8 @@ func (m *Machine) Standing() Standing {
 	case m.campaign == holding:
 		return Standing{Role: Leader, Leader: m.self, Transitions: m.won}
 	case m.observed.Holder == "", m.campaign == running && m.observed.Holder == m.self:
-		// The coordinator may tell of this hub's term before the write that has won it returns. This is no other's term: at a
-		// standby it would end the campaign, and the term with it.
+		// The coordinator may tell of this hub's term before the write that won it returns. To show it as another hub's term
+		// would, at a standby, end the campaign and the term with it.
 		return Standing{Role: Follower}
 	default:
 		return Standing{Role: Follower, Leader: m.observed.Holder, Transitions: m.observed.Transitions}

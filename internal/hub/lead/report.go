@@ -28,8 +28,8 @@ const (
 	reportEvery = 5 * time.Second
 	// sayEvery is how often the reporter repeats an unchanged report, unless ReporterConfig.Every is set.
 	sayEvery = time.Minute
-	// hubsEvery is how many reports there are for each one that carries the sum about hubs, if the sum is unchanged. It is more
-	// than one because the sum is half of a small pool's report.
+	// hubsEvery: while the sum about hubs is unchanged, only one of so many reports carries it, because the sum is half of a
+	// small pool's report.
 	hubsEvery = 5
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second

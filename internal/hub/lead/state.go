@@ -26,14 +26,15 @@ import (
 )
 
 const (
-	// silentFor is how long a coordinator may send nothing before the stream is ended; it sends a line every 10 s. A machine that
-	// was off for a moment ends no stream, and a leader that hears nothing for 15 s gives up (package heartbeat). openFor bounds
-	// the wait for the first line, which a coordinator on the LAN sends at once.
+	// silentFor is how long a coordinator may send nothing before the hub ends the stream. It is more than the 10 s between two
+	// of a coordinator's lines, so that a short outage ends no stream. It is less than the 15 s after which a leader that hears
+	// nothing gives up (package heartbeat). openFor bounds the wait for the first line, which a coordinator on the LAN sends at
+	// once.
 	silentFor, openFor = 13 * time.Second, 5 * time.Second
 	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
-	// maxBeats and maxBeat bound the nodes' Leases that are kept, and each of them in bytes, whatever a coordinator says: more
-	// than two of each node of the largest pool, and twice what an honest one takes.
+	// maxBeats bounds the nodes' Leases that are kept, and maxBeat each of them in bytes, whatever a coordinator says. maxBeats
+	// is more than two for each node of the largest pool, and maxBeat twice what an honest Lease takes.
 	maxBeats, maxBeat = 4096, 32 << 10
 	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff. They are short because the election depends on
 	// the stream, so a hub must soon notice that a coordinator is back.

@@ -11,10 +11,11 @@ import (
 //	max(renewEvery, writeTimeout) + retryPeriod + renewDeadline + leadGrace < leaseDuration
 //	             1 s              +    0.1 s    +      2 s      +   0.5 s   <      4 s
 //
-// The left side is the longest that a leader continues after it *sent* its last acknowledged renewal. The elector relies on that
-// renewal until the throttle releases the next one or its answer comes, whichever is later. Then it waits one period and retries
-// for renewDeadline, and the duty gets leadGrace to return. The right side is the shortest that another hub waits after it *saw*
-// that renewal, which is later than it was sent. Each side uses its own monotonic clock; no wall clocks are compared.
+// The left side is the longest that a leader continues after it *sent* its last acknowledged renewal. The elector counts from the
+// last call of lock.Update that succeeded. That may be renewEvery after the renewal was sent, because until then Update sends no
+// other, or writeTimeout, because the answer may take that long. Then the elector waits for retryPeriod and retries for
+// renewDeadline, and the duty gets leadGrace to return. The right side is the shortest that another hub waits after it *saw* that
+// renewal, which is later than it was sent. Each side uses its own monotonic clock; no wall clocks are compared.
 //
 // A Term's own validity (leaseDuration - fenceMargin) holds even if the scheduler delays all of that.
 const (

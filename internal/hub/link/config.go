@@ -11,8 +11,8 @@ const (
 	// failAfter is the number of consecutive failing answers, to core reads or requests for Leases, that make the link failing.
 	// Monitor.CoreAnswered decides which statuses are failing: 502, 503, 504, and in some cases another 5xx.
 	failAfter = 2
-	// serveAfter is the number of consecutive good answers after which the link is no longer failing. It grows by one, up to
-	// serveAfterMax, each time the link fails again within Timing.FlapWindow.
+	// serveAfter is the number of consecutive good answers after which the link is no longer failing. The number needed grows by
+	// one, up to serveAfterMax, each time the link fails again within Timing.FlapWindow.
 	serveAfter, serveAfterMax = 2, 4
 	// checkTimeout is how long a check may take.
 	checkTimeout = 10 * time.Second
@@ -31,19 +31,20 @@ type Timing struct {
 	// MinPatience and MaxPatience bound how long the link may be silent after a probe before it counts as down. Between these
 	// bounds the time is twice TCP's retransmission timeout (RFC 6298: the smoothed round trip plus four times its variance).
 	MinPatience, MaxPatience time.Duration
-	// Trust is how long bytes may arrive without an answer before the link counts as down. It is less than Kubernetes' grace
-	// period for a node (40 s) minus two of kubelet's heartbeats.
+	// Trust is how long bytes may arrive without an answer before the link counts as down. With two of kubelet's heartbeats (10 s
+	// each) it stays below Kubernetes' grace period for a node (50 s by default).
 	Trust time.Duration
-	// MinRepeat is the least time after which an unanswered probe is repeated on a new connection. On slow links that time is
-	// one and a half times TCP's retransmission timeout.
+	// MinRepeat is the least wait for the answer to a probe. After that wait the hub probes again, on a new connection. The wait
+	// is one and a half times TCP's retransmission timeout if that is longer.
 	MinRepeat time.Duration
 	// DeepAfter is the time without an answer of the API after which a probe asks it, not its connection alone.
 	DeepAfter time.Duration
 	// DownInterval is the time between the starts of two probes while the link is down. It is shortened at random by up to a
 	// fifth. So the nodes of a site whose line comes back do not all probe at once.
 	DownInterval time.Duration
-	// DownTimeout is how long a probe may take at first while the link is down. Each probe without an answer increases that
-	// time by half, up to MaxDownTimeout, so that a link that comes back slower is also found.
+	// DownTimeout is how long the first probe of a link that is down may take, or three of TCP's retransmission timeouts if that
+	// is longer. Each probe that gets no answer increases the time by half, up to MaxDownTimeout, so that a link that comes back
+	// slower is also found.
 	DownTimeout, MaxDownTimeout time.Duration
 	// ConfirmInterval is the time from the start of an answered probe to the next one while the link is down.
 	ConfirmInterval time.Duration

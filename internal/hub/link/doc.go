@@ -3,10 +3,10 @@
 // Machine decides. It is a value that takes timed events, and returns the link's state and what to do next. Monitor does the
 // I/O: it sends probes, and tells the Machine how probes and real traffic fared.
 //
-// Everything that arrives from the verified other end is a sign of life: any answer, and bytes on any connection. While there
-// is such traffic, the link is not probed. If nothing has arrived for Timing.Interval, the Monitor probes over the open
-// connection. If the answer is late, it also probes over a new connection, because one stuck TCP connection is not a dead link.
-// The first probe keeps waiting: a late answer still counts, and measures how slow the line is.
+// Everything that arrives from the verified other end is a sign of life: any answer, and bytes on any connection. The Monitor
+// probes over the open connection when nothing has arrived for Timing.Interval, or no answer for Timing.Quiet. If the answer is
+// late, it also probes over a new connection, because one stuck TCP connection is not a dead link. The first probe keeps waiting:
+// a late answer still counts, and measures how slow the line is.
 //
 // Most probes are knocks (Timing.Knocks): they ask for TCP's acknowledgement and cost half of a ping. A middlebox that
 // terminates TCP may acknowledge, so a knock counts only as arrived bytes. After Timing.Quiet without an answer a ping follows,
@@ -20,9 +20,9 @@
 //     probe forward, which then asks the API and not just its connection.
 //   - A link that went down soon after it came up needs more answered probes to come up.
 //
-// Machine.Patience follows the measured round trip and its variance. A sudden delay on a line is not measured yet, so it must
-// fit into MinPatience. With Standard, a queue that fills at once and delays answers by 4 s fits. Then the hub notices the
-// silence of a good line within 7.8 s, and that of a line with a round trip of 2 s within 15 s.
+// Machine.Patience follows the measured round trip and its variance. A sudden delay on a line is not measured yet, so it must fit
+// into MinPatience. With Standard, a queue that fills at once and delays answers by 4 s fits. With the same timing the hub
+// notices the silence of a good line within 7.8 s, and that of a line with a round trip of 2 s within 15 s.
 //
 // A server that answers may still be useless: a balancer without servers behind it, or an API server that has lost etcd.
 // Service recognizes that by the answers to core reads and to requests for Leases. An API server without etcd answers late, so a
@@ -33,7 +33,7 @@
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Unknown: entered when the Monitor is made; ends when the other end has answered, or its silence is judged. (TestMachine)
 //   - Up: entered when the other end answers, UpAfter times in a row after an outage; ends when nothing arrives for
@@ -48,13 +48,14 @@
 //     (TestDoubtEndsWithAnAnswer)
 //   - Machine.need: entered when the link goes down within FlapWindow of coming up; ends when it goes down after more than that.
 //     (TestFlappingRaisesTheBar)
-//   - Machine.timeout: entered when a probe of a link that is down gets no answer; ends when the next outage begins, at the round
-//     trip's own. (TestAnOutageBeginsWithAShortTimeout)
-//   - Service.failures: entered when one core read fails; ends when the check is answered or not, at once. (TestService)
+//   - Machine.timeout: entered when a probe of a link that is down gets no answer; ends when the next outage begins, which sets
+//     it by the round trip. (TestAnOutageBeginsWithAShortTimeout)
+//   - Service.failures: entered when one core read fails; ends with the check that follows at once, answered or not.
+//     (TestService)
 //   - Service.need: entered when the service fails within FlapWindow of serving; ends when it fails after more than that.
 //     (TestFailingAgainRaisesTheBar)
-//   - Service.due: entered when one core read fails or a request for a Lease hangs; ends when the check is answered or not, or
-//     when the link goes down. (TestService)
+//   - Service.due: entered when one core read fails or a request for a Lease hangs; ends with the check, answered or not, or when
+//     the link goes down. (TestService)
 //   - Service.checking: entered when a check is sent; ends when it has ended, by checkTimeout, or when the link goes down.
 //     (TestService)
 //   - Monitor.sick: entered when one collection cannot be read; ends when sickFor is over. (TestOneSickCollectionCountsForAWhile)

@@ -20,8 +20,9 @@ var ErrSilent = errors.New("no answer")
 // Monitor runs a Machine and a Service. It sends the probes and checks, and reports their results and those of traffic to the
 // two. It is safe for concurrent use.
 //
-// Run's goroutine decides. Run waits for all other goroutines: at most two for the answers to probes, and one that sends the
-// checks. A mutex guards the Machine and the Service, and is held only for one Step. So traffic may report from its hot path.
+// Only Run's goroutine takes the link down. Run waits for the goroutines that it starts: at most two for the answers to probes,
+// and one that sends the checks. A mutex guards the Machine and the Service. It is held only for one Step, so that traffic may
+// report from its hot path.
 type Monitor struct {
 	cfg     Config
 	state   *live.Value[State]
@@ -105,9 +106,9 @@ func (m *Monitor) Failings() uint64 {
 }
 
 // CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. The
-// parameter of names the collection that was read; it is empty for a Lease, and for the check. 502, 503 and 504 are failures.
-// Another 5xx is a failure for a Lease or the check. For a collection it is one only if another collection also had one within
-// sickFor. CoreAnswered never blocks. Without Config.Check it changes nothing.
+// parameter "of" is the collection that was read; it is empty for a Lease, and for the check. 502, 503 and 504 are failures.
+// Another 5xx is a failure of a Lease or the check; of a collection only if another collection got such a 5xx within sickFor
+// before. CoreAnswered never blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {

@@ -5,14 +5,14 @@ import "time"
 // Service decides whether a reachable server also serves what a node depends on: core reads and Leases. Like Machine it is a
 // value: Step returns the next one. Step ignores the events of probes and traffic. LinkWentDown resets the Service.
 //
-// One failing answer proves little. A balancer that loses one of its servers gives one such answer. An API server that can't
-// read one collection, for example because its conversion webhook is down, answers 500 for that collection alone. So the
-// Monitor confirms a failing answer at once with a core read of its own. The service is failing after failAfter failing answers
-// in a row, and serves again after serveAfter good ones in a row. A request for a Lease that hangs counts as neither, but the
-// Monitor then makes that core read: an API server that has lost etcd answers only after a time that few clients wait. An
-// answer counts only if its question was asked after the last answer that counted. So a burst of requests that meet the same
-// blip counts once. While the service is failing, checks are repeated, so that failing ends even without traffic. A service
-// that fails again within FlapWindow needs one more good answer each time, up to serveAfterMax.
+// One failing answer proves little. A balancer that loses one of its servers gives one such answer. An API server that can't read
+// one collection, for example because its conversion webhook is down, answers 500 for that collection alone. So the Monitor
+// confirms a failing answer at once with a core read of its own. The service is failing after failAfter failing answers in a row,
+// and serves again after serveAfter good ones in a row. A request for a Lease that hangs counts as neither, but the Monitor then
+// makes that core read: an API server that has lost etcd answers later than most clients wait. An answer counts only if its
+// question was asked after the last answer that counted. So a burst of requests that meet the same blip counts once. While the
+// service is failing, checks are repeated, so that failing ends even without traffic. A service that fails again within
+// FlapWindow needs one more good answer each time, up to serveAfterMax.
 type Service struct {
 	cfg     Timing
 	failing bool

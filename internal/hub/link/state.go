@@ -10,13 +10,13 @@ const (
 	Up
 	// Down: the other end has failed to answer so often that only probes are sent to it.
 	Down
-	// Failing means that the other end is there, but core reads and Leases fail (see Monitor.CoreAnswered). The other end
-	// itself answers so, or a balancer in front of it. Requests go out as before, and nothing is reset. Callers that can do
-	// without an answer do.
+	// Failing means that the other end is there, but core reads and Leases fail (see Monitor.CoreAnswered). The failing answers
+	// come from the other end itself, or from a balancer in front of it. Requests go out as before, and nothing is reset. Callers
+	// that can do without an answer do not wait for one.
 	Failing
 	// Relayed means that the node's own line is down, and the other end answers through a neighbour's line. No Monitor returns
 	// this state: an Upstream derives it from two links (see upstream.Detour). A hub that acts for others needs a line of its
-	// own, so there only Up counts.
+	// own, so it does that only while the state is Up.
 	Relayed
 )
 

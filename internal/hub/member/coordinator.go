@@ -34,7 +34,8 @@ type coordinator struct {
 	// state is what the coordinator tells of the pool. elector is this hub's in the election there.
 	state   *lead.State
 	elector *lead.Elector
-	// metrics takes the metrics of what this hub does there. collected has them; nil means that everybody sees them.
+	// metrics takes the metrics of what this hub does there. If the pool may have several coordinators, metrics is collected,
+	// which is shown only while this coordinator is home. Otherwise collected is nil.
 	metrics   prometheus.Registerer
 	collected *prometheus.Registry
 }

@@ -19,8 +19,8 @@
 // what it pushes there depends on what it follows. Invariants: the parts of the first step run in Reach. They outlive the parts
 // of the second step, which run in TakePart. Nothing reads the followed selections before TakePart.
 //
-// A hub without a coordinator has a Membership that does nothing: Alone. Its link to the coordinator is never up, its standing
-// never changes, and kubelet's heartbeats go only to the cloud.
+// Alone makes the Membership of a hub without a coordinator. Its link to the coordinator is never up, its standing never changes,
+// and kubelet's heartbeats go only to the cloud.
 package member
 
 import (

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// answerBytes bounds one answer. documentBytes bounds a document of the API server (discovery, OpenAPI), compressed if it
-	// came compressed: that is some thousand kinds.
+	// answerBytes bounds one answer. documentBytes bounds a document of the API server (discovery, OpenAPI) as it came,
+	// compressed or not. It is enough for some thousand kinds.
 	answerBytes, documentBytes = 128 << 10, 700 << 10
 	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
 	requestBytes = 64 << 10
@@ -139,8 +139,9 @@ func Overhear(w http.ResponseWriter, r *http.Request, pass http.Handler) (answer
 // errNotSingle says that a request is not one whose answer is remembered.
 var errNotSingle = errors.New("it does not read one thing")
 
-// single reports whether a request reads one thing, or requests a Pod's token, which is as good as a read. It returns false for
-// a URL that two parsers could read differently; the cloud answers such a request.
+// single reports whether a request reads one thing, or creates something. The front sends only those creates here that are as
+// good as a read: for a Pod's token or a review. single returns false for a URL that two parsers could read differently; the
+// cloud answers such a request.
 func single(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !sound(r.URL) {

@@ -23,12 +23,13 @@
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Answers.Remember: entered when the cloud answers a single read; ends when the cloud says otherwise, the client has written
 //     the object, the Pod is gone, or the disk needs the room for others. (TestWhatIsNotThereIsForgotten, TestWrites,
 //     TestAnswersAboutPodsThatAreGoneAreForgotten, TestTheDiskMakesRoom)
 //   - Holds: entered when the cloud has answered about a user; ends when TenureConfig.Limit is over, or with the Pod.
 //     (TestHowLongItHolds, TestHowLongReviewsHold)
-//   - Unsure: entered when the node's Pods are not known and the answer is old; ends when they are. (TestHowLongItHolds)
+//   - Unsure: entered when the node's Pods are not known and the answer is old; ends when the Pods are known.
+//     (TestHowLongItHolds)
 package recall

@@ -80,8 +80,8 @@ func (a *Answers) lasts(key string, said answer) bool {
 	return holds == Holds
 }
 
-// Tidy forgets reviews that no longer hold, and what Pods leave that are gone: tokens and reads. Otherwise those of Jobs would
-// take the room of what is of use.
+// Tidy forgets reviews that no longer hold, and the tokens and reads of Pods that are gone. Otherwise the answers about Jobs'
+// Pods would take the room of useful ones.
 func (a *Answers) Tidy() {
 	for _, key := range a.disk.Blobs(a.prefix) {
 		if isReview(key) {
@@ -100,8 +100,8 @@ func (a *Answers) Tidy() {
 	}
 }
 
-// podIn returns the UID of the Pod that an answer is a token for, or that the answer is; empty if that cannot be read. ours says
-// that it is a Pod of this node, as all are for which there are tokens.
+// podIn returns the UID of an answer's Pod: of the Pod that the answer is, or that the answer is a token for. It is empty if it
+// cannot be read. ours says that the Pod is this node's; a Pod with a token always is.
 func (a *Answers) podIn(key string) (uid string, ours bool) {
 	_, ours = boundTo(key)
 	said, err := a.read(key)

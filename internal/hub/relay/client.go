@@ -28,11 +28,11 @@ import (
 
 const (
 	// reachTimeout bounds the connection to a neighbour and the handshake, which cross the LAN only. answerTimeout bounds the
-	// neighbour's answer, before which the neighbour connects to the API server.
+	// wait for the neighbour's answer, which comes once the neighbour has reached the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
-	// waited is how long a tunnel is open at least before it counts as the neighbour's failure that nothing has come. Who waits
-	// for an answer waits longer (link.Timing.DownTimeout), so an earlier end is the hub's own: it needs the neighbour no more.
+	// waited is how long a tunnel over which nothing has come must be open to count as the neighbour's failure. The hub waits
+	// longer for an answer (link.Timing.DownTimeout). If it closes a tunnel earlier, it just needs the neighbour no more.
 	waited = time.Second
 	// tries bounds the neighbours that are tried for one connection.
 	tries = 3

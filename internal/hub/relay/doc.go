@@ -4,10 +4,11 @@
 //	  upstream's detour ── Client ── TLS ──────▶ Server ── B's own way ──▶ API server
 //	        └────────────── A's own TLS, end to end ───────────────────────────┘
 //
-// Client asks all coordinators that it reaches which neighbours relay (edge.QueryRelaying), because a neighbour may reach only
-// one coordinator. It chooses a neighbour, and asks that neighbour for a tunnel (HTTP CONNECT). It keeps the list of neighbours
-// on the hub's disk, and updates the list before it needs one. While it finds no neighbour that relays, it pauses between tries,
-// up to 30 s. So the cost of a cut for the other nodes does not grow with the pool.
+// Client asks the coordinators that it reaches which neighbours relay (edge.QueryRelaying), until it knows enough neighbours. It
+// asks more than one, because a neighbour may reach only one coordinator. It chooses a neighbour, and asks that neighbour for a
+// tunnel (HTTP CONNECT). It keeps the list of neighbours on the hub's disk, and updates the list before it needs one. While it
+// finds no neighbour that relays, it pauses between tries, up to 30 s. So the cost of a cut for the other nodes does not grow
+// with the pool.
 //
 // Server opens a tunnel to an API server of its own hub's configuration, and to nothing else. Both sides show a certificate
 // that their pool's authority has signed for hubs, so other pools and outsiders fail at the handshake.
@@ -26,14 +27,14 @@
 //     other.
 //   - A Server bounds its tunnels, and the bytes that it carries in a second and in a day, in total and for each neighbour.
 //   - A Server relays for no node that the cloud, by its last word, has denied or does not count among the pool's nodes.
-//   - A Client sends nothing to a neighbour that does not show the certificate of that neighbour's hub.
+//   - A Client sends requests only over connections whose other end has shown the certificate of the chosen neighbour's hub.
 //
 // The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud would have
 // seen B's identity (docs/adr/0047-relay.md).
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - search.resumes: entered when no neighbour is found; ends when its pause is over, longPause at most, or when a tunnel works.
 //     (TestAnHourWithoutALine)
@@ -41,12 +42,13 @@
 //     try. (TestAnotherTakesOver)
 //   - search.named: entered when coordinators name neighbours; ends when they name others, asked when keepEvery is over.
 //     (TestKnownBeforeNeeded, TestWhatIsKept)
-//   - search.asked: entered when the coordinators are asked; ends when askedFor is over, or keepEvery for Run.
+//   - search.asked: entered when the coordinators are asked; ends when askedFor is over, or half of keepEvery for Run.
 //     (TestKnownBeforeNeeded)
 //   - failures: entered when a neighbour fails; ends when it works, or when forget is over. (TestFailures)
 //   - borrowers.tunnels: entered when a tunnel is opened; ends when it is closed. (TestPlaces)
-//   - borrowers.spent: entered when a day's bytes are carried; ends when the day is over. (TestAllowance)
-//   - borrower.spent: entered when a neighbour's share of them is; ends when the day is over. (TestAllowance)
+//   - borrowers.spent: entered when tunnels have carried Limits.BytesPerDay; ends when the day is over. (TestAllowance)
+//   - borrower.spent: entered when one neighbour's tunnels have carried its share of BytesPerDay; ends when the day is over.
+//     (TestAllowance)
 //   - Server.word: entered when the cloud says which nodes the pool has; ends when it says another thing, which is seen when a
 //     neighbour asks, or when lookEvery is over. (TestWhoIsGone)
 //   - errIdle: entered when a tunnel carries nothing; ends when something comes, or with the tunnel when idleTimeout is over.

@@ -49,8 +49,8 @@ type Parties struct {
 	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator with the given server name, if that coordinator is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
-	// Nodes returns the nodes of the pool, and Denied whose certificates hold no longer in it, as the cloud has last said: users,
-	// and credential ids. Nil nodes mean that it has not said.
+	// Nodes returns the pool's nodes, by the cloud's last word; nil means that the cloud has said nothing yet. Denied returns the
+	// users and credential ids whose certificates no longer hold in the pool, also by the cloud's last word.
 	Nodes  func() []edge.NodeName
 	Denied func() []string
 }
@@ -125,8 +125,9 @@ func (l *Lending) Meet(p Parties) {
 	})
 }
 
-// mayBeAt reports whether a neighbour's hub can relay at an address. The address is the neighbour's own word, so it leads to no
-// other port, and to no program of this node, unless this hub itself is there.
+// mayBeAt reports whether a neighbour's hub can relay at an address. The neighbour names its address itself, so mayBeAt allows
+// only the relay's port at a global unicast address. If this hub itself serves at a loopback address, any address at that port is
+// allowed.
 func (l *Lending) mayBeAt(at netip.AddrPort) bool {
 	return at.Port() == edge.PortHubRelay && (at.Addr().Unmap().IsGlobalUnicast() || l.cfg.Address.Get().IsLoopback())
 }

@@ -35,8 +35,8 @@ func Metered() Limits {
 }
 
 const (
-	// share is how many neighbours can use a hub's bytes in full: each gets at most one share of those of a second and of a day.
-	// So a neighbour that takes all that it can get leaves the rest to others.
+	// share is the divisor for one neighbour's part of the bytes of a second and of a day: a fourth. So a neighbour that takes
+	// all that it can get leaves three fourths to others.
 	share = 4
 	// reserved is how many bytes a neighbour may use in a minute without waiting for what others use. A node's heartbeats and
 	// status need some 10 KB.

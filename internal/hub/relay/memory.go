@@ -35,8 +35,7 @@ func (c *Client) remembers() {
 	c.search.known, c.search.named = all, all
 }
 
-// keep writes the neighbours that the coordinators named last to the disk, if they are others than those of before. It returns
-// them.
+// keep writes to the disk the neighbours that coordinators have named last, unless they are the same as before. It returns them.
 func (c *Client) keep(ctx context.Context, before []edge.Neighbour) []edge.Neighbour {
 	c.search.mu.Lock()
 	all := c.search.known

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// askTimeout bounds a question to a coordinator. askedFor is how long after a question DialContext asks none.
+	// askTimeout bounds a question to a coordinator. DialContext asks again only when askedFor has passed since the last
+	// question.
 	askTimeout = 2 * time.Second
 	askedFor   = time.Second
 	// maxAnswer bounds a coordinator's answer, in bytes. edge.MostRelaying neighbours with names of the greatest length fit

@@ -32,8 +32,9 @@ type ServerConfig struct {
 	Targets []string
 	// Dial opens a connection to one of the Targets, by this hub's own way.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Node is this hub's own node. Nodes returns the nodes of the pool, and Denied whose certificates hold no longer, as the
-	// cloud has last said: users, and credential ids. Nil nodes mean that it has not said.
+	// Node is this hub's own node. Nodes returns the pool's nodes, by the cloud's last word; nil means that the cloud has said
+	// nothing yet. Denied returns the users and credential ids whose certificates no longer hold in the pool, also by the cloud's
+	// last word.
 	Node   edge.NodeName
 	Nodes  func() []edge.NodeName
 	Denied func() []string

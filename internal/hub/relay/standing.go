@@ -24,8 +24,8 @@ var (
 // word is what the cloud has last said of the pool's nodes. Nil nodes mean that it has not said anything yet.
 type word struct{ nodes []edge.NodeName }
 
-// refuses returns why a neighbour with a certificate may not borrow this hub's line; nil means that it may. Only the cloud
-// decides, over that line: a coordinator that is away, or that lies, refuses nobody.
+// refuses returns why a neighbour with a certificate may not borrow this hub's line; nil means that it may. Only what this hub
+// has from the cloud decides, so a coordinator that is away, or that lies, can refuse nobody.
 func (s *Server) refuses(peer edge.NodeName, certificate []byte, of *word) error {
 	sum := sha256.Sum256(certificate)
 	for _, who := range s.cfg.Denied() {
@@ -50,8 +50,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// lastWord returns what the cloud has last said of the pool's nodes, and has open tunnels judged by it if it is another word.
-// The word of before counts while the cloud says nothing. A list without this hub's own node says nothing about others either.
+// lastWord returns what the cloud has last said of the pool's nodes. If the list is new, lastWord has open tunnels judged by it.
+// The list of before still counts while there is none, or one that lacks this hub's own node and so says nothing about others
+// either.
 func (s *Server) lastWord() *word {
 	before, nodes := s.word.Get(), s.cfg.Nodes()
 	if !slices.Contains(nodes, s.cfg.Node) || slices.Equal(nodes, before.nodes) {

@@ -7,7 +7,7 @@
 // Invariants:
 //   - Settings are applied as a whole or not at all.
 //   - Unusable settings change nothing and are not kept.
-//   - The annotation is written only when it has changed.
+//   - The annotation is written when the pool's settings are first known after a start, and then only when it has changed.
 //
 // The alternative to the annotation was the report of the pool's leader (lead.Reporter), which also says which nodes reach the
 // coordinator. But a pool without a coordinator has no leader, and a hub that is cut off gets no new settings to report.
@@ -18,12 +18,12 @@
 // in a file, so that a hub that starts without the cloud knows it.
 //
 // Invariants: a Notice forgets the content in two cases only. Either a watch reports that the ConfigMap was deleted. Or, for
-// ForgetAfter, the cloud refuses the read or lists no such ConfigMap. Nothing else changes the content: no error, no unusable
+// ForgetAfter, the cloud refuses the read or lists no such ConfigMap. Nothing else makes it forget: no error, no unusable
 // ConfigMap, and no cloud that is unreachable or empty for a moment.
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Notice.known: entered when the cloud says something usable; ends when it says something else, or is forgotten.
 //     (TestRemembered, TestRun)

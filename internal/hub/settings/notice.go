@@ -294,7 +294,7 @@ func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 }
 
 // replace writes the file first, so that the content is on disk before anything acts on it. It returns the content before and
-// after. A disk that hangs keeps Get from nothing.
+// after. Get does not wait for the disk.
 func (n *Notice[T]) replace(ctx context.Context, change func(known T) T) (was, is T) {
 	n.setting.Lock()
 	defer n.setting.Unlock()

@@ -23,8 +23,8 @@ import (
 // them. So Accounts reads each one when the first Pod uses it, when the cloud is back after a cut, and from time to time.
 
 const (
-	// readAccountEvery is how often a ServiceAccount is read again, at the cost of one small request over the WAN. It hardly ever
-	// changes.
+	// readAccountEvery is the longest time between two reads of a ServiceAccount; half of it is the shortest, unless a read fails
+	// or the cloud was cut off. A read is one small request over the WAN, and ServiceAccounts hardly ever change.
 	readAccountEvery = time.Hour
 	// readAccountsWithin spreads the reads after the cloud is back, so that not all hubs read at once.
 	readAccountsWithin = time.Minute

@@ -29,8 +29,8 @@ const (
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
-	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. After that the carrier pushes everything.
-	// For if the cloud's history has not come as far by then, the mirror's content must belong to another history.
+	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. If the cloud's history has not come as far
+	// by then, the mirror's content must belong to another history. The carrier then pushes everything.
 	overAfter = 20 * time.Second
 
 	// laggingFor is how long a resource may be undeclared before the reason is logged: each term begins without declarations.
@@ -124,8 +124,8 @@ func (w *declarer) logMissing(logger klog.Logger, now time.Time, why map[string]
 	}
 }
 
-// current returns the carriers whose resource is complete and current in the mirror as far as this hub knows. For the others it
-// returns the reason. Both maps are by resource name.
+// current returns the carriers whose resource is complete and current in the mirror, as far as this hub knows. For the others it
+// returns why not, except for an Optional resource that lags. Both maps are by resource name.
 func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[string]string) {
 	declared, why = map[string]*carrier{}, map[string]string{}
 	var latest edge.History

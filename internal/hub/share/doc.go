@@ -15,17 +15,18 @@
 // leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier. A carrier
 // asks for the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The
 // answer acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers
-// in the replica meanwhile. A carrier pushes everything, in a request of its own, only if the mirror is empty or the replica
-// cannot resume from the mirror's position. One more goroutine writes the Lease.
+// in the replica meanwhile. A carrier pushes everything, in a request of its own, if the mirror is empty, is in another history,
+// refuses changes or stays ahead, or if the replica cannot resume from the mirror's position. One more goroutine writes the
+// Lease.
 //
 // Invariants:
 //   - A request begins at the position that the mirror reports. After any failure the carrier asks again before the next request.
 //     So a lost answer, a second leader or a coordinator that came back empty costs one question, and no change is left out.
 //   - A carrier sends nothing unless its term is valid at that moment, and breaks off a batch when the term ends. The mirror
 //     applies a batch whole or not at all.
-//   - A resource is declared only while four things hold: the cloud feeds its replica; the mirror has acknowledged all that the
-//     replica had when the carrier began; no change has waited for its acknowledgement for more than a few seconds; and the
-//     mirror itself still confirms its position.
+//   - A resource is declared only while four things hold: the cloud feeds its replica, or did a few seconds ago; the mirror has
+//     acknowledged all that the replica had when the carrier began; no change has waited for its acknowledgement for more than a
+//     few seconds; and the mirror itself still confirms its position.
 //   - Run returns as soon as its context ends, with all its goroutines, and sends nothing more.
 //
 // The alternative was a request for each batch. During a rolling update nearly every change is a batch, and the request around it
@@ -42,31 +43,31 @@
 //
 // # What is this node's own
 //
-// Node.Run keeps this node's own objects in the coordinator: its Node, its Pods, the ConfigMaps (and, if enabled, the Secrets)
-// that they use, and the Events that its programs write. So people on site see them with kubectl, whether or not the cloud can be
-// reached.
+// Node.Run keeps this node's own objects in the coordinator: its Node, its Pods, the ServiceAccounts, ConfigMaps and (if enabled)
+// Secrets that they use, and the Events that its programs write. So people on site see them with kubectl, whether or not the
+// cloud can be reached.
 //
-// For this the hub reads only the Pods' ServiceAccounts from the cloud, once an hour. The Node, the Pods and their ConfigMaps and
-// Secrets are in the replicas that the hub follows for kubelet. The Events are copies of the cloud's answers to the programs that
-// wrote them.
+// For this the hub reads only the Pods' ServiceAccounts from the cloud, at least once an hour. The Node, the Pods and their
+// ConfigMaps and Secrets are in the replicas that the hub follows for kubelet. The Events are copies of the cloud's answers to
+// the programs that wrote them.
 //
-// Each coordinator of the pool has a Node of its own. The Node asks what its coordinator has of this node and at which revisions,
-// compares that with the replicas, and pushes the difference. After each push the coordinator names the resulting state, and
-// accepts the next push only on top of that state. After a restart of either side, a lost answer, or a change that the Node did
-// not make, the Node asks again. One Accounts reads the ServiceAccounts for all Nodes. The Overlay has what the node says itself
-// while the cloud does not hear it.
+// The hub runs one Node for each coordinator of the pool. A Node asks what its coordinator has of this node and at which
+// revisions, compares that with the replicas, and pushes the difference. After each push the coordinator names the resulting
+// state, and accepts the next push only on top of that state. After a restart of either side, a lost answer, or a change that the
+// Node did not make, the Node asks again. One Accounts reads the ServiceAccounts for all Nodes. The Overlay has what the node
+// says itself while the cloud does not hear it.
 //
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never if it is older than the coordinator's.
 //     What the node shows on top of it is marked as the node's word, and goes when the cut is over.
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
-//   - An object is deleted at the coordinator only if a complete replica that is newer than the object lacks it, or if this node
-//     has left the pool.
+//   - An object is deleted at the coordinator only if this node has left the pool, if a complete replica that is at least as new
+//     lacks it, if it is a ServiceAccount of which the cloud says that there is none, or if it is an Event that the hub no longer
+//     keeps.
 //   - Unknown objects stay: a hub that starts deletes nothing before its replicas are there.
 //
 // The alternative was a stream that resumes at a position, as the Pool's push does. But what a node's Pods use comes from
-// hundreds of small replicas, each at a position of its own. And it is only some hundred objects, which take microseconds to
-// compare.
+// hundreds of small replicas, each at a position of its own. And to compare some hundred objects takes only microseconds.
 //
 // # What is written while the cloud does not answer
 //
@@ -102,44 +103,45 @@
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
-//   - state.acked: entered when the mirror acknowledges a position; ends when it is another instance, stands elsewhere, or takes
-//     nothing whole. (TestTheCoordinatorCameBackEmpty, TestACoordinatorOfBefore)
+//   - state.acked: entered when the mirror acknowledges a position; ends when the mirror is another instance or stands elsewhere,
+//     or when a push of everything fails. (TestTheCoordinatorCameBackEmpty, TestACoordinatorOfBefore)
 //   - state.target: entered when a carrier begins, at the replica's position; ends when the mirror has acknowledged it.
 //     (TestBehindAnotherLeadersPush)
-//   - state.behind: entered when a change waits for its acknowledgement; ends when it has it; the resource is not declared when
-//     stillAcked is over. (TestAMirrorThatStalls)
+//   - state.behind: entered when a change waits for its acknowledgement; ends when the mirror acknowledges it; the resource is
+//     not declared when stillAcked is over. (TestAMirrorThatStalls)
 //   - state.ahead: entered when the mirror is seen ahead of the replica; ends when the replica has caught up; the resource is not
 //     declared when stillAcked is over. (TestAMirrorThatStaysAheadIsNotDeclared)
 //   - state.over: entered when the mirror is ahead for overAfter; ends when everything is pushed, or when the replica has caught
 //     up. (TestAMirrorThatStaysAheadIsPushedEverything)
 //   - state.live: entered when the cloud feeds the replica; ends when it does not for stillLive. (TestWhatIsNotLiveIsNotDeclared)
-//   - carrier.full: entered when the mirror can't be followed on from, or refuses changes; ends when everything is pushed.
-//     (TestTheReplicaHasForgottenWhereTheMirrorStands, TestRefusals)
+//   - carrier.full: entered when the replica can't resume from the mirror's position, or the mirror refuses changes; ends when
+//     everything is pushed. (TestTheReplicaHasForgottenWhereTheMirrorStands, TestRefusals)
 //   - carrier.events: entered when a batch is too large for the mirror; ends when batches are taken, each of which may be twice
 //     as large, up to maxEvents. (TestRefusals)
 //   - hopelessPause: entered when a coordinator refuses what waiting seldom changes; ends when hopelessPause is over, or the
 //     answer's Retry-After, of maxRetryAfter at most. (TestACoordinatorOfBefore, TestRefusals)
-//   - fillings.last: entered when the mirror has said what it has; ends when it answers again, or when the term ends; nothing is
-//     current when declareEvery has been missed for leaseSeconds. (TestFillings)
+//   - fillings.last: entered when the mirror has said what it has; ends when it answers again, or when the term ends; after
+//     leaseSeconds without an answer, nothing counts as current. (TestFillings)
 //   - refusedOffer: entered when a mirror refuses what this hub fills in; ends when offerPause is over, or when the offer or the
 //     coordinator is another. (TestWhatIsRefusedIsOfferedAgainLater)
 //   - Filler.turn: entered when this hub takes the filler's Lease; ends when it has pushed, when its link is back, or when
 //     edge.FillerTurn less turnMargin is over. (TestATurnEndsByItself, TestAFillerStopsAtOnce)
 //   - offer: entered when a coordinator refuses an object of this node; ends when refusedPause is over, or when the object is
 //     another. (TestRefusedObjects)
-//   - Node.state: entered when a coordinator has said what it has of this node; ends when a push surprises, the session fails, or
-//     it is asked when askEvery is over. (TestASurprise, TestACoordinatorThatComesBackEmpty)
-//   - gatherer.lasting: entered when a coordinator has taken a ConfigMap or Secret; ends when a coordinator refuses it, as it
-//     does when no Pod uses it, or when it is followed again. (TestACoordinatorThatComesBackEmpty)
-//   - account.gone: entered when the cloud has no such ServiceAccount; ends when it is read again, and is there, or when no Pod
-//     uses it. (TestAnAccountThatIsMadeLate)
+//   - Node.state: entered when a coordinator has said what it has of this node; ends when the answer to a push names no state,
+//     when the session fails, or when askEvery is over: then the coordinator is asked again. (TestASurprise,
+//     TestACoordinatorThatComesBackEmpty)
+//   - gatherer.lasting: entered when a coordinator has taken a ConfigMap or Secret; ends when a coordinator refuses the object,
+//     as it does when no Pod uses it, or when the hub follows the object again. (TestACoordinatorThatComesBackEmpty)
+//   - account.gone: entered when the cloud has no such ServiceAccount; ends when a read finds it again, or when no Pod uses it.
+//     (TestAnAccountThatIsMadeLate)
 //   - account.due: entered when a ServiceAccount is read; ends when readAccountEvery is over, readAccountRetry after a failure,
 //     or readAccountsWithin of the end of a cut. (TestServiceAccountsOfPods, TestServiceAccountsAfterACut)
-//   - account.denied: entered when the cloud refuses the first read of a ServiceAccount; ends when it allows one, asked when
-//     readAccountFirst is over, and ever more rarely up to readAccountEvery. (TestAServiceAccountThatIsRefusedAtFirst,
-//     TestServiceAccountsThatStayRefused)
+//   - account.denied: entered when the cloud refuses the first read of a ServiceAccount; ends when the cloud allows one; the hub
+//     asks when readAccountFirst is over, then ever more rarely, up to readAccountEvery.
+//     (TestAServiceAccountThatIsRefusedAtFirst, TestServiceAccountsThatStayRefused)
 //   - statuses.said: entered when kubelet writes a status that the cloud does not get; ends when the cloud has a newer revision,
 //     or when settling is over after the cut. (TestWhatKubeletSaysInACut, TestWhatKubeletSaidGoesWithoutACoordinator)
 //   - statuses.cutAt: entered when the cloud does not answer; ends when settling is over after it answers.

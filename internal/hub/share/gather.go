@@ -36,7 +36,7 @@ type gatherer struct {
 
 	read map[stream.ID]gathered
 	// lasting are ConfigMaps and Secrets that the coordinator has accepted. The hub keeps them for a coordinator that has lost
-	// them. For kubelet reads an immutable one only once, and then stops following it.
+	// them, because kubelet reads an immutable one only once and then stops following it.
 	lasting map[stream.ID]lasting
 }
 

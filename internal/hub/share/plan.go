@@ -31,8 +31,8 @@ var kinds = map[string]string{
 }
 
 const (
-	// maxNodeBytes bounds a push in bytes, unless it is a single object. A coordinator keeps a buffer for each connection. It
-	// is as large as the largest push on the connection, but at most 256 KiB: with 30 hubs 24 MB.
+	// maxNodeBytes bounds a push in bytes, unless it is a single object. For each connection a coordinator keeps a buffer, which
+	// is as large as the largest push on that connection, but at most 256 KiB.
 	maxNodeBytes = 64 << 10
 	// refusedPause is the pause before an unchanged object that was refused is pushed again.
 	refusedPause = 30 * time.Second

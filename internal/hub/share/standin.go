@@ -95,8 +95,8 @@ func (t *Taker) Run(ctx context.Context) error {
 // errCut says that the cloud does not answer any more.
 var errCut = errors.New("the cloud is cut off")
 
-// forgetStatuses forgets kubelet's statuses when the cloud has answered for settling, until ctx ends. AddTo does so, too, but
-// only while a coordinator is reached, and what was said in one cut must not be shown in the next.
+// forgetStatuses forgets kubelet's statuses each time the cloud has answered for as long as settling, until ctx ends. AddTo does
+// so, too, but only while a coordinator is reached. A status from one cut must not be shown in the next.
 func (t *Taker) forgetStatuses(ctx context.Context) {
 	for {
 		select {
@@ -116,8 +116,8 @@ func (t *Taker) forgetStatuses(ctx context.Context) {
 	}
 }
 
-// Cut reports whether the cloud is not known to answer, or was not until a moment ago. As long as it is true, the hub shows
-// what the node says about itself.
+// Cut reports whether the cloud is cut off, or may be, or was within the time settling, or whether kubelet wrote a status here
+// within that time. As long as it is true, the hub shows what the node says about itself.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
 // AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. It adds the histories of the

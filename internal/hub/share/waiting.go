@@ -157,8 +157,8 @@ func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, now time.Time
 	return object, nil
 }
 
-// oldest returns the Event that has waited longest, or nil if none waits. It drops all that are too old: without a coordinator,
-// nobody calls addTo.
+// oldest returns the Event that has waited longest, or nil if none waits. It also drops the Events that are too old. addTo does
+// so, too, but is not called without a coordinator.
 func (l *eventLog) oldest(now time.Time) *corev1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +176,8 @@ func (l *eventLog) oldest(now time.Time) *corev1.Event {
 	return found
 }
 
-// told records the cloud's answer to a waiting Event; nil means that the cloud refused it. A later write of the Event keeps
-// waiting.
+// told records the cloud's answer to a waiting Event. nil means that the cloud refused it: the Event is dropped, with its later
+// writes. After any other answer, a later write keeps waiting.
 func (l *eventLog) told(what, answer *corev1.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,7 +59,7 @@ func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Du
 }
 
 // followAddresses moves a server's connections to the addresses that its name has now, until ctx ends. New requests use the new
-// addresses first. Requests to a removed address may continue for timing.drain; then their connections are reset. If no present
+// addresses at once. Requests to a removed address may continue for timing.drain; then their connections are reset. If no present
 // address answers, nothing moves.
 func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	timing := u.cfg.addresses

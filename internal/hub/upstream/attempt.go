@@ -18,7 +18,7 @@ type attempt struct {
 }
 
 // newAttempt returns an attempt of req at a server. The first attempt reads the caller's body. A transport closes the body of an
-// attempt that fails, so a further one, with again set, reads what req.GetBody returns.
+// attempt that fails, so a later attempt, with again set, reads a new body from req.GetBody.
 func newAttempt(req *http.Request, s *server, again bool) (*attempt, error) {
 	type both struct {
 		attempt attempt

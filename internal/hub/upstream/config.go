@@ -22,7 +22,7 @@ import (
 type Config struct {
 	// Name names the server ("cloud", "coordinator") in logs, metrics and errors. Required.
 	Name string
-	// Servers are the https addresses of the API server, between 1 and 16. All are equal, but the first is preferred. If an
+	// Servers are the https addresses of the API server, between 1 and 16. All are equal; the hub begins with the first. If an
 	// address has a path, each request's path is appended to it.
 	Servers []*url.URL
 	// ServerName is the name in the servers' certificates; empty means the host in each one's address.

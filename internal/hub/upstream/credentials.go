@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollCredentials is how often the files are read. kubelet renews its certificate with a third of its life left, so seconds do
-// not matter. Reading three small files costs nothing.
+// pollCredentials is how often the files are read. kubelet renews its certificate with at least a tenth of its life left, so
+// seconds do not matter. Reading three small files costs nothing.
 const pollCredentials = 5 * time.Second
 
 // Credentials are what the hub verifies a server by, and what it shows to the server.

@@ -124,7 +124,8 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	}
 }
 
-// newDetour sets the detour to an Upstream of cfg with the present timing. Whoever changes the timing later finds the detour.
+// newDetour sets the detour to an Upstream of cfg with the present timing. It holds u.mu meanwhile, so that a later Retime finds
+// the detour.
 func (u *Upstream) newDetour(cfg Config) (*Upstream, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

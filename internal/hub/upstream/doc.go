@@ -35,9 +35,9 @@
 //
 // # The time by which certificates are checked
 //
-// CertClock is the clock by which a hub checks servers' certificates. It returns the latest of three times: this machine's
-// clock, the NotBefore of the node's own certificate, and the latest NotBefore of a server's certificate that it has verified.
-// It keeps the last of these on disk.
+// CertClock is the clock by which a hub checks servers' certificates. It returns the latest of three times: this machine's clock,
+// the NotBefore of the node's own certificate, and the latest NotBefore of a server's certificate that it has verified. It keeps
+// the third on disk.
 //
 // The reason is that a machine without a battery-backed clock starts at a time in the past. A certificate that a server got
 // after that time would be "not yet valid", although this hub has verified it before. An authority does not date certificates
@@ -48,12 +48,12 @@
 //   - The hub records a server's certificate only after verifying it by this same time, so it never records one from the
 //     future.
 //   - The NotBefore of the node's own certificate is not kept on disk, so the NotBefore of a replacement counts at once.
-//   - The file is read once, and written when a newer certificate was seen. If it can't be read or written, the machine's
-//     clock counts.
+//   - The file is read once, and written when a newer certificate was seen. If it can't be read, its time does not count. If it
+//     can't be written, the newer time counts until the hub restarts.
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - server.unready: entered when a server says that it is not ready; ends when it says that it is. (TestFailoverWhenNotReady)
 //   - server.untaken: entered when untakenMost requests about a Lease in a row fail; ends when a write of a Lease is taken, or
@@ -69,10 +69,10 @@
 //     (TestServerWithoutHTTP2, TestCut)
 //   - joiner.held: entered when headers wait for their body; ends when it comes, or when joinFor is over.
 //     (TestHeadersWaitForTheirBody)
-//   - knocker.skip: entered when knocks get no answer; ends when so many probes have done without, knockSkipMost at most; an
-//     answered knock begins anew. (TestKnocksWithoutAnAnswer)
-//   - absences: entered when a name server leaves out an address in use; ends when it names it again, or when it has not for
-//     addressTiming.left, and the address is left. (TestAbsences, TestAnAddressLeaves)
+//   - knocker.skip: entered when knocks get no answer; ends when that many probes have done without a knock, knockSkipMost at
+//     most; after an answered knock the count begins anew. (TestKnocksWithoutAnAnswer)
+//   - absences: entered when a name server leaves out an address in use; ends when it names the address again, or when the
+//     address has been missing for addressTiming.left and the hub has left it. (TestAbsences, TestAnAddressLeaves)
 //   - Way.known: entered when a name server has answered; ends when it answers again; until then the addresses of before are used
 //     when patience is over. (TestNameServerIsGone)
 //   - Upstream.credentials: entered when the files are read; ends when pollCredentials is over and they have changed for good

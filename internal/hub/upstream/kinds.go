@@ -45,8 +45,9 @@ var requestInfos = &request.RequestInfoFactory{
 	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// infoOf returns what a request asks an API server for. It does not use the RequestInfo in a context: a hub asks questions of
-// its own for a caller's request, with the context of that request. What cannot be parsed has no resource.
+// infoOf returns what a request asks an API server for. It does not use the RequestInfo in the context, which may be another
+// request's: the hub asks questions of its own with the context of a caller's request. A request that cannot be parsed has no
+// resource.
 func infoOf(req *http.Request) *request.RequestInfo {
 	info, _ := requestInfos.NewRequestInfo(req) // the API server says what is wrong
 	return info

@@ -19,8 +19,8 @@ const (
 	knockMost = time.Second
 	// knockTick is how late the kernel's timer may fire.
 	knockTick = 8 * time.Millisecond
-	// nearPing is how much slower the fastest ping may be than TCP's shortest round trip, for the hub to assume that both have
-	// the same other end. On long round trips a quarter of the round trip is allowed.
+	// nearPing is how much longer than TCP's shortest round trip the fastest ping may take. Up to that, the hub assumes that both
+	// have the same other end. The limit is a quarter of the round trip if that is longer than nearPing.
 	nearPing = 5 * time.Millisecond
 	// knockSkipMost bounds the number of probes that do without a knock after knocks got no answer.
 	knockSkipMost = 64

@@ -23,11 +23,11 @@ const (
 	startTimeout = 3 * time.Second
 	// untakenMost is after how many refused requests about a Lease, in a row, the hub leaves a server.
 	untakenMost = 2
-	// leftFor is how long after the last of them the hub does so: no Lease goes to a server that it has left, so nothing else
-	// would show that it has recovered.
+	// leftFor is how long after the last refusal the hub stays away. Then it tries the server again: meanwhile no Lease goes
+	// there, so nothing could show that the server has recovered.
 	leftFor = time.Minute
-	// answerWithin is the query that has an API server answer a check, with 504 if it has lost etcd. Half of the time of a check
-	// is left for the way (link's checkTimeout). Without it, kube-apiserver answers after a minute.
+	// answerWithin is the query of a check: an API server that has lost etcd then answers 504 after 5 s, not after a minute. The
+	// other half of the check's time (link's checkTimeout) is left for the way.
 	answerWithin = "?timeout=5s"
 	// maxProbeBody bounds how many bytes of a probe's answer the hub reads. It must read the answer so that the connection can
 	// be reused.
@@ -103,8 +103,8 @@ func (s *server) notTaken() uint32 {
 }
 
 // leaseHung records that a request about a Lease, sent at sentAt, timed out. Either its connection is dead, or the server has
-// lost its storage. A check finds out, on a new connection. Once the server has answered that it fails, a Lease that hangs is one
-// more that it does not take.
+// lost its storage; a check finds out. If the server's last answer was a failure, the Lease counts as one more that it does not
+// take. Otherwise the connection may be dead (hung).
 func (s *server) leaseHung(sentAt time.Time) {
 	if n := s.notTaken(); s.monitor.Fails() {
 		s.leave(n)
@@ -115,17 +115,17 @@ func (s *server) leaseHung(sentAt time.Time) {
 }
 
 // leave resets the connections to a server that has not taken n Leases in a row, if a load balancer at its address may have a
-// better one.
+// better server.
 func (s *server) leave(n uint32) {
 	if len(s.cfg.Servers) == 1 && n >= max(untakenMost, s.again.Load()) {
 		s.resetAt(n, errSick)
 	}
 }
 
-// hung records that a request, sent at sentAt, timed out, after n requests about a Lease that failed in a row. If another
-// connection has heard the server since then, the request's own connection is dead, for example because a middlebox has
-// forgotten it. Then all connections are reset and opened again. The judgement of the link would not notice, because it looks
-// only for silence of all connections.
+// hung judges a request that was sent at sentAt and timed out. It is the last of n in a row, about a Lease or a check, that
+// failed. If another connection has heard the server since then, the request's own connection is dead, for example because a
+// middlebox has forgotten it. Then all connections are reset and opened again. The judgement of the link would not notice,
+// because it looks only for silence of all connections.
 func (s *server) hung(n uint32, sentAt time.Time) {
 	if s.lastHeard().After(sentAt) && n >= s.again.Load() {
 		s.resetAt(n, errHung)
@@ -138,11 +138,11 @@ func (s *server) resetAt(n uint32, cause error) {
 	s.session.Reset(cause)
 }
 
-// leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases.
-// If there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers
-// behind it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2, and each time after
-// twice as many refused Leases. The pauses grow because all servers may be sick. A busy server (429) is not reset, to add no
-// load. A successful read proves nothing: a server that can't write may still read.
+// leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases. If
+// there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers behind
+// it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2 refused Leases in a row, and
+// then each time after twice as many. The pauses grow because all servers may be sick. Connections to a busy server (429) are not
+// reset, to add no load. A successful read proves nothing: a server that can't write may still read.
 func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
 		if write {

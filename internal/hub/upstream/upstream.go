@@ -42,8 +42,8 @@ type Upstream struct {
 	// installing serializes changes of the sessions' credentials.
 	installing sync.Mutex
 
-	// own is the best state of the servers' links over the node's own line. link is the state for all requests, the detour
-	// included. anyway is the state for requests whose context comes from Anyway.
+	// own is the best state of the servers' links over the node's own line. link is the state for most requests, and anyway for
+	// those whose context comes from Anyway. Both include the detour, if its Use allows such requests.
 	own, link, anyway *live.Value[link.State]
 	// detour reaches the same servers by Config.Detour; nil means that no detour is in use.
 	detour atomic.Pointer[Upstream]
@@ -274,8 +274,8 @@ func (u *Upstream) RESTConfig() *rest.Config {
 // has long been dead by then.
 type timed struct{ http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. It rounds timeouts up to half a second, so that the path repeats: HTTP/2 sends a
-// repeated path as one byte.
+// RoundTrip implements http.RoundTripper. It rounds timeouts up to a multiple of half a second, so that the path repeats: HTTP/2
+// sends a repeated path as one byte.
 func (t timed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if deadline, has := req.Context().Deadline(); has && req.Method != http.MethodGet {
 		left := time.Until(deadline) //nolint:forbidigo // contexts end by package time
@@ -337,8 +337,8 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	return s, index
 }
 
-// settle sets the current server to the one that has just answered. It does so only if the current server failed that request,
-// is failing, is not ready, or is down. A current server with an unknown link stays current.
+// settle makes the server that has just answered the current one, if the current one has failed this request or does not serve.
+// While the current one's link is unknown, only the failed request counts.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
 	s := u.servers[current]

@@ -72,9 +72,9 @@ func (c *ConfigMaps) Change(name, inputs string) {
 	}
 }
 
-// View returns how kubelet sees a selection; nil means as the cloud has it. A selection of one ConfigMap may have a view,
-// because kubelet follows each one separately. The selection of all ConfigMaps has one, too, for kubelet where the pool shares
-// ConfigMaps. Other selections of several ConfigMaps have no view.
+// View returns how kubelet sees a selection; nil means as the cloud has it. A selection of one ConfigMap that has a Shown value
+// has a view, because kubelet follows each ConfigMap separately. The selection of all ConfigMaps has one, too, because kubelet
+// reads from it if the pool shares ConfigMaps. Other selections have no view.
 func (c *ConfigMaps) View(s cache.Selection) replica.View {
 	if s.Resource != configMapsResource {
 		return nil

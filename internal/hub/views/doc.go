@@ -55,10 +55,10 @@
 //   - An object without a change is shown as the same bytes. A changed object keeps the fields that this program does not know,
 //     except in the conditions of a changed endpoint.
 //
-// A look is the view with one state of the pool's knowledge. It caches its result for each object. The next look reuses the
-// results for all objects that contain no changed Pod. So a change costs as much as the objects that it affects. The
-// alternative was to follow the slices a second time and keep an index of all their Pods. That takes memory all the time for
-// something that is needed only during a cut.
+// A look is the view with one state of the pool's knowledge. It caches its result for each object. If only known Pods have
+// changed, the next look reuses the results for all objects without these Pods. Such a change costs as much as the objects that
+// it affects. The alternative was to follow the slices a second time and keep an index of all their Pods. That takes memory all
+// the time for something that is needed only during a cut.
 //
 // # What is known of Pods
 //
@@ -73,9 +73,9 @@
 // Invariants:
 //   - kubelet's last status of a Pod counts. If the cloud marks a Pod as not ready only because it lost contact with the node,
 //     kubelet's status before that still counts.
-//   - A node of which nothing is known is not silent. It becomes silent if three things hold: a coordinator saw the node renew
-//     its Lease, and then not for the grace period; this hub has reached its coordinators for as long; and none of these
-//     coordinators hears the node. One that does not hear it is not enough, because only the node's way to that one may be cut.
+//   - A node of which nothing is known is not silent. A node becomes silent if three things hold: a coordinator saw the node
+//     renew its Lease, and then not for the grace period; this hub has reached its coordinators for as long; and none of these
+//     coordinators hears the node. The word of one coordinator is not enough, because only the node's way to that one may be cut.
 //     The node stays silent until a coordinator that this hub reaches hears it.
 //   - A coordinator's statements still count after the coordinator goes or comes back empty, until the present coordinator says
 //     otherwise.
@@ -88,17 +88,16 @@
 //
 // Entrance lets Pods use the hub. It serves them at an address of the node, and makes kubelet tell them that address.
 //
-// When a Pod starts, kubelet tells it where the Service default/kubernetes is; kube-proxy's kubeconfig says where the API
-// server is. Entrance shows kubelet the hub's address in both, but only while Pods can connect to that address. With a hub that
-// follows its node's address, that is once the hub has a certificate for the address. With a configured address it is at once,
-// because the operator has promised a certificate.
+// When a Pod starts, kubelet tells it where the Service default/kubernetes is; kube-proxy's kubeconfig says where the API server
+// is. Entrance shows kubelet the hub's address in both, while the hub has a certificate for that address. A configured address is
+// in the Service at once, because the operator has promised a certificate.
 //
 // An Entrance is made in two steps, because the node's address and the hub's certificate depend on each other. The hub requests
 // the certificate for the address, but reads the address from the Node over connections that need the certificate.
 //
 // # States
 //
-// Each state that an event enters, an event or a time ends. A time is named by its constant, and each item names a test.
+// An event enters each state; an event or a time ends it. A time is named by its constant, and each item names a test.
 //
 //   - Follower: entered when the link to the cloud goes down; ends when the cloud has answered for settling and shows the same,
 //     or for longest. (TestTheCloudTakesOver, TestTheCloudAgrees)
@@ -113,8 +112,8 @@
 //   - firstWord: entered when a cut begins; ends when all reached coordinators have told of nodes, or when firstWord is over.
 //     (TestSilentAtOneCoordinator)
 //   - round.rested: entered when a look has ended; ends when restFor times its duration is over. (TestAStorm)
-//   - Topology.complete: entered when all Services and the pool are known; ends when the hub does; until then all endpoints are
-//     shown. (TestCopyThatIsFedLate)
+//   - Topology.complete: entered when all Services and the pool are known, before which all endpoints are shown; ends when the
+//     hub does. (TestCopyThatIsFedLate)
 //   - members.why: entered when the pool cannot be known; ends when its NodePool comes. (TestTopologyWithoutAPool,
 //     TestTopologyFollowsTheCloud)
 //   - Entrance.trouble: entered when the hub cannot listen at the node's address; ends when it can.

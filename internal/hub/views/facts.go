@@ -125,8 +125,8 @@ func (f *facts) heardPods(line edge.State) {
 	if !line.Whole {
 		return
 	}
-	// What this coordinator reported before and no longer reports is no longer so. It may yet have to hear what another one
-	// reported.
+	// A Pod that this coordinator reported before and no longer reports is no longer known. A Pod that another coordinator
+	// reported stays: this coordinator may yet have to hear of it.
 	for _, words := range []map[stream.Key]*word{f.others, f.told} {
 		for key, w := range words {
 			if _, there := in[key]; !there && w.from == line.Instance {

@@ -13,8 +13,8 @@ type KnownPod struct {
 	stream.Key
 	UID  string
 	Node edge.NodeName
-	// Revision is the cloud's revision of the Pod. The knowledge overrides objects that are older than that. If Firm is set, it
-	// overrides all objects: either the cloud has not heard of it yet, or the cloud's state does not come from kubelet.
+	// Revision is the cloud's revision of the Pod. The knowledge overrides objects of earlier revisions. If Firm is set, it
+	// overrides all objects: the cloud has not heard of the knowledge yet, or the cloud's state does not come from kubelet.
 	Revision edge.Revision
 	Firm     bool
 	// IPs are the Pod's addresses, at most one of each family.
@@ -41,7 +41,7 @@ type endpoint struct {
 	namespace, name, uid []byte // of the Pod; an empty uid means that the endpoint has no Pod
 	node                 []byte
 	address              []byte
-	// lone says that the endpoint has no other address. The conditions have clients' defaults where they are absent.
+	// lone says that the endpoint has one address. serving and terminating have clients' defaults where the object omits them.
 	lone, serving, terminating bool
 }
 

@@ -144,8 +144,8 @@ func (p *poolLease) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return nil
 }
 
-// fits refuses a Lease that is too large, as a whole: each patch of it may be small. A large one would cost every write a copy of
-// it, and each watch of it two.
+// fits refuses a write after which the whole Lease would be too large, even if the write is a small patch. Each write of a large
+// Lease would cost a copy of it, and each watch two.
 func fits(a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordination.Lease)
 	if !ok {

@@ -26,7 +26,7 @@ type Declared struct {
 
 	mu sync.Mutex
 	// last holds the wall-clock time at which each resource was last declared. named holds the resources of the last
-	// declaration, which is valid until the running clock shows until.
+	// declaration. That declaration lapses at the time until, by the running clock.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time
@@ -36,8 +36,8 @@ func newDeclared(c ends.Clock) *Declared {
 	return &Declared{clock: c, last: map[schema.GroupResource]time.Time{}}
 }
 
-// Current reports whether a resource is declared now, and when it was last declared; the zero time means never. The time of a
-// renewal is taken from this process's clock.
+// Current reports whether a resource is declared now, and when the leader last declared it, by this machine's wall clock; the
+// zero time means never.
 func (d *Declared) Current(r schema.GroupResource) (now bool, last time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

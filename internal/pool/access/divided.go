@@ -23,9 +23,9 @@ const (
 	poolsOwn    = edge.GroupOperators // and its subgroups
 )
 
-// divided says who a verified chain is, and divides what two authorities may say. Only the pool's authority makes operators: many
-// clusters let ordinary users have client certificates with any group but system:masters. Only the cluster's makes nodes: the
-// pool's is one of many, and a name that begins with "system:" is an error from it.
+// divided says who a verified chain is, and which authority may sign for whom. Only the pool's authority makes operators, because
+// many clusters let ordinary users have client certificates with any group but system:masters. Only the cluster's authority makes
+// nodes, because the pool's is one of many. A name that begins with "system:" is an error if the pool's authority has signed it.
 type divided struct {
 	// poolCA is the file with the pool's authorities, PEM. It is read for each connection. While it is missing, no authority is
 	// the pool's.

@@ -27,8 +27,8 @@ var openPaths = []string{"/livez", "/readyz"}
 
 // AtTheDoor authenticates callers by their client certificates. It verifies them by the CAs that verify returns at the time,
 // and by the clock c, as recognized says. An expired or unknown certificate is an error, even on the open paths: its caller
-// does not become anonymous. The file poolCA has the pool's own authorities, and counts as divided says; empty means that all
-// CAs may say the same.
+// does not become anonymous. The file poolCA has the pool's own authorities; the type divided says what only they may sign. An
+// empty poolCA means that all CAs may sign the same.
 func AtTheDoor(verify requestx509.VerifyOptionFunc, poolCA string, c ends.Clock) authenticator.Request {
 	as := requestx509.UserConversion(requestx509.CommonNameUserConversion)
 	if poolCA != "" {

@@ -52,8 +52,8 @@ func (m *Members) replace(was, is sets.Set[string]) {
 	m.removed, m.ended = m.removed.Union(was).Difference(is), m.word().ID
 }
 
-// Expected reports whether a pool expects a caller at all: a node, or somebody in a group of ours. The authorizer knows of which
-// pool a node is, and who is denied.
+// Expected reports whether a caller is a node of any pool, or in an operators' group. The authorizer decides whether the node is
+// of this pool, and whether the caller is denied.
 func Expected(caller user.Info) bool {
 	return isNodes(caller) || slices.ContainsFunc(caller.GetGroups(), func(group string) bool {
 		return group == edge.GroupOperators || strings.HasPrefix(group, edge.GroupOperators+":")

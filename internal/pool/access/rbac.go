@@ -11,15 +11,16 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// These are the rights of the pool's callers, besides those that the Node authorizer gives a node on its own objects. Those are
-// its own Lease in kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods. The Node authorizer
-// has Kubernetes' rules compiled in, so the bootstrap role system:node is not needed here. Of the other bootstrap roles a node
-// used only discovery, which is here.
+// These are the rights of the pool's callers, besides those that the Node authorizer gives a node on its own objects. Of these
+// objects, asHubs leaves a node only its Lease in kube-node-lease (get, create, update, patch, delete; never list). The Node
+// authorizer has Kubernetes' rules compiled in, so the bootstrap role system:node is not needed here. Of the other bootstrap
+// roles a node used only discovery, which is here.
 //
-// Operators can't read Secrets, because their resources are listed one by one: a resource that is added to the served groups
-// later is not readable until somebody decides so.
+// Operators can read only resources that are listed here one by one. Secrets are among them only if NewRights is told so. A
+// resource that is added to the served groups later is not readable until somebody lists it.
 //
-// They have the form and the meaning of Kubernetes' RBAC, but they are no objects: nobody changes them while a coordinator runs.
+// The rights have the form and the meaning of Kubernetes' RBAC, but they are no objects: nobody changes them while a coordinator
+// runs.
 
 const rolePrefix = "openyurt:"
 

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Shown returns what makes an object that was read for a request what its caller may see; nil means that he sees all of it.
-// Operators and this process see all. It depends on who calls alone, and not on how he asks.
+// Shown returns a function that removes from an object what a request's caller must not see; nil means that he sees all.
+// Operators and this process see all. Only the caller decides, not the form of the request.
 func Shown(ctx context.Context) func(runtime.Object) {
 	caller, ok := request.UserFrom(ctx)
 	if !ok || isOwn(caller) || slices.ContainsFunc(caller.GetGroups(), edge.IsOperators) {
@@ -22,8 +22,9 @@ func Shown(ctx context.Context) func(runtime.Object) {
 }
 
 // outline leaves of a Pod where it runs and how it is. Environment variables, arguments, commands, probes and hooks may have
-// passwords; annotations may repeat all of these, and a container's last words are the end of its log. What stays is listed, so
-// that a field that Kubernetes adds is hidden until somebody decides so. Field selectors are decided before, by fields that stay.
+// passwords; annotations may repeat all of these, and a container's last words are the end of its log. What stays of the spec is
+// listed here, so that a field that Kubernetes adds to it stays hidden until somebody lists it. Field selectors are applied
+// before, but they can use only fields that stay.
 func outline(object runtime.Object) {
 	pod, ok := object.(*core.Pod)
 	if !ok {

@@ -84,7 +84,7 @@ func served() *serverstorage.ResourceConfig {
 	return config
 }
 
-// Config says what a kube-apiserver is assembled from. Only the issuer with its keys, and Schemes may be empty.
+// Config says what a kube-apiserver is assembled from. Only Schemes may be empty.
 type Config struct {
 	// Local is a listener on the loopback interface, for the server's own client and kubelet's probes. The server closes Local,
 	// and also the listener that Parts.Gate returns.
@@ -101,7 +101,7 @@ type Config struct {
 	ServiceRange net.IPNet
 	// Kubelets is how logs, exec, attach and port-forward reach kubelets.
 	Kubelets *Reach
-	// Shown returns what makes an object that was read for a request what its caller may see; nil means that he sees all of it.
+	// Shown returns a function that removes from an object what a request's caller must not see; nil means that he sees all.
 	Shown func(context.Context) func(runtime.Object)
 	// Schemes have the types of the further API groups that Parts.Install installs.
 	Schemes []*runtime.Scheme

@@ -25,8 +25,8 @@ const kubeletKeepAlive = 30 * time.Second
 // Kubelets says how to reach and to verify kubelets. Without CertFile the coordinator shows kubelets no client certificate.
 // Without CAFile it verifies kubelets only by Pinned. It never sends a request to a kubelet that it can't verify.
 //
-// A Node itself says where its kubelet is, and the coordinator connects there for everybody who may read logs. So it connects
-// only to addresses where a kubelet of this pool can be: see the method may.
+// Each Node names its kubelet's address itself, so a false Node could send the coordinator anywhere. The coordinator therefore
+// connects only to addresses that Kubelets.may accepts.
 type Kubelets struct {
 	CertFile, KeyFile, CAFile string
 	// Pinned returns the SHA-256, in hex, of the serving certificate that the node reports for its kubelet; empty means that it
@@ -36,8 +36,8 @@ type Kubelets struct {
 	// knows. Member reports whether a name is that of a node of the pool; nil means that none is.
 	Reporters func(digest string) []string
 	Member    func(name string) bool
-	// At returns the LAN address of a node's kubelet, if the Node names one besides its status. Empty means that the address in
-	// the status counts. A nil At means that this address counts for all Nodes.
+	// At returns the LAN address of a node's kubelet. Empty means that the address in the Node's status counts. A nil At means
+	// the same for all Nodes.
 	At func(ctx context.Context, node string) (string, error)
 	// Refused is told of each server at a kubelet's address that was not known to be the kubelet; nil means nobody.
 	Refused func(node string, why error)

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// mostQueued bounds what waits for a caller in all of its watches together, mostQueuedOfAll what waits for all callers, in
-	// bytes as etcd stores it; decoded it is two to four times as much. Beyond the latter a caller may have queuedShare.
+	// mostQueued bounds what waits for a caller in all of its watches together, and mostQueuedOfAll what waits for all callers.
+	// Beyond mostQueuedOfAll a caller may have only queuedShare. All are bytes as etcd stores them; decoded, an object takes two
+	// to four times as many.
 	mostQueued      = 16 << 20
 	mostQueuedOfAll = 48 << 20
 	queuedShare     = 512 << 10

@@ -37,9 +37,10 @@ const (
 	idlePerKubelet = 25
 )
 
-// Reach connects to kubelets. Each node has a transport of its own. It accepts only a server whose certificate the authority has
-// signed for this node and the address, or whose certificate the node's hub reports and no other node's is. One transport for
-// all would be unsafe: another node that names the same address would get a connection that was verified for the first.
+// Reach connects to kubelets. Each node has a transport of its own. The transport accepts a certificate that the authority has
+// signed for this node and the address. It also accepts the one that the node's hub reports, unless it is another node's. One
+// transport for all would be unsafe: another node that names the same address would get a connection that was verified for the
+// first.
 type Reach struct {
 	kubelets Kubelets
 
@@ -154,8 +155,8 @@ func (k Kubelets) verify(node string, by terms, shown []*x509.Certificate) error
 // errNoAuthority is why a coordinator without one takes nobody's signature.
 var errNoAuthority = errors.New("this coordinator has no --kubelet-certificate-authority")
 
-// signed returns why the authority of kubelets has not signed for a node's kubelet at an address. The address alone does not
-// say whose kubelet it is: a node can say that it has another's.
+// signed returns why shown is not signed by the authority of kubelets for this node's kubelet at this address; nil means that it
+// is. The address alone does not say whose kubelet it is, because a node can name another node's address.
 func (k Kubelets) signed(node, host string, shown []*x509.Certificate) error {
 	if k.CAFile == "" {
 		return errNoAuthority

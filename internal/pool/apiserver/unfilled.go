@@ -53,8 +53,8 @@ func (nothing) Watch(metav1.ListOptions) (watch.Interface, error) { return watch
 // IsWatchListSemanticsUnSupported makes an informer list instead of streaming the list by a watch.
 func (nothing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ownAuthorizer returns Kubernetes' Node authorizer, and lets this process itself do everything. kube-apiserver's options would
-// make the former watch the kinds whose objects nobody brings here.
+// ownAuthorizer returns Kubernetes' Node authorizer, and lets this process itself do everything. With kube-apiserver's options
+// the Node authorizer would watch kinds whose objects nobody brings here.
 func ownAuthorizer(factory informers.SharedInformerFactory) authorizer.Authorizer {
 	node.RegisterMetrics()
 	graph := node.NewGraph()

@@ -182,8 +182,8 @@ func (l *listing) watch(ctx context.Context) (watch.Interface, error) {
 	return l.from.Interface.Watch(ctx, l.key, o)
 }
 
-// unstalled forwards a watch as long as its reader takes events. What waits for the reader is counted as its caller's. Nobody
-// counts for this process itself.
+// unstalled forwards a watch as long as its reader takes events. What waits for the reader counts as its caller's, except for
+// watches of this process itself.
 type unstalled struct {
 	show    func(runtime.Object) // nil means that the reader sees all
 	out     chan watch.Event
@@ -203,8 +203,8 @@ type waits struct {
 	bytes int64
 }
 
-// run sends the list, if there is one, and then follows inner. It ends when inner ends, by its context or by Stop, and its
-// reader has taken what waits; or by a limit.
+// run sends the list, if there is one, and then follows inner. It ends at once on Stop or at a limit. When inner ends, by its
+// context for example, run ends after the reader has taken what waits.
 func (w *unstalled) run(ctx context.Context, list *listing, inner watch.Interface) {
 	defer close(w.out)
 	if list != nil {

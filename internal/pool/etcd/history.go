@@ -30,7 +30,8 @@ const (
 	// housekeepingInterval bounds how far a window can exceed windowBytes: by what is written in that time.
 	housekeepingInterval = 250 * time.Millisecond
 
-	// defragSlack is how many bytes of free pages are tolerated: a window, its successor, and as much again for the next writes.
+	// defragSlack is how many bytes of free pages are tolerated beyond as many as are in use: a window, its successor, and as
+	// much again for the next writes.
 	defragSlack = 4 * windowBytes
 	// defragPause is the least time between two defragmentations. Each one blocks all reads and writes while it copies the pages
 	// in use: 0.1 s for 16 MB, 0.5 s for 128 MB, measured on 2 busy cores.

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// StallTimeout is how long a body may stay silent. PushTimeout is how long a whole push of everything may take.
+	// StallTimeout is how long a body may stay silent. PushTimeout is how long the body of a push of one batch may take.
 	// kube-apiserver's own time limit does not suit, because it answers a request while the request's handler still reads.
 	StallTimeout, PushTimeout = 10 * time.Second, time.Minute
 	// lastWord bounds how long a caller may take to read why its push was cut.
@@ -31,7 +31,7 @@ const (
 	ObjectOverhead = 256
 )
 
-// ErrTooLong is the cause that cuts a push of everything after PushTimeout.
+// ErrTooLong is the cause that cuts a push of one batch after PushTimeout.
 var ErrTooLong = Refused(http.StatusRequestTimeout, "the push has taken more than %v; nothing was changed", PushTimeout)
 
 var apiVersion = regexp.MustCompile(`^v[1-9][0-9]{0,3}((alpha|beta)[1-9][0-9]{0,3})?$`)

@@ -2,7 +2,7 @@
 // answer, which is JSON lines or a refusal.
 //
 // Invariants:
-//   - A body that stays silent for its limit is cut, and so is a push of everything that takes longer than PushTimeout. After a
+//   - A body that stays silent for its limit is cut, and so is a push of one batch that takes longer than PushTimeout. After a
 //     request has ended, none of its deadlines affects the connection.
 //   - A refusal has a code and says what to do. The caller and the audit log get the same reason.
 //

@@ -1,6 +1,6 @@
 // Package limits bounds how many requests each caller of a coordinator has under way, and how large and how frequent its
-// heartbeats are. No caller can use up the places of another, but for lists: all nodes have as many places for these as one, and
-// all other callers as two, because lists take much memory.
+// heartbeats are. No caller can use up the places of another, except for lists, which take much memory: all nodes together have
+// as many places for lists as one caller, and all other callers together have twice as many.
 //
 // Invariants: places belong to callers, not to paths. A caller that fills its own places does not delay others. Heartbeats and
 // the election have their own places, which no other request takes. A body that does not arrive costs its sender one of its own
@@ -50,8 +50,8 @@ const (
 )
 
 // mostRequests, mostLasting and mostLeases are how many requests of a kind a caller may have under way. A hub has a handful of
-// requests and a dozen watches; a leader has one watch more for each shared resource. kubectl has 10 at most. mostOfAll is how
-// many requests all callers may have under way: kube-apiserver's own number. Leases do not count.
+// requests and a dozen watches; a leader has one watch more for each shared resource. kubectl has 10 at most. mostOfAll bounds
+// the places of the kind requests of all callers together: it is kube-apiserver's own number.
 const (
 	mostRequests = 16
 	mostLasting  = 100
@@ -67,7 +67,7 @@ const (
 	mostListsOfNodes = 8
 	mostListsOfAll   = 16
 	// pageSize is how many objects a page has at most; it is kubectl's. A larger list takes all places of a caller. So does a
-	// page with a selector: for that the storage reads what it leaves out, too.
+	// page with a selector, because the storage also reads the objects that the selector leaves out.
 	pageSize = 500
 )
 
@@ -92,8 +92,8 @@ const (
 
 	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
 	BodyTimeout = 5 * time.Second
-	// AnswerTimeout is how long such a request without a body may take, its answer read: as long as kube-apiserver lets it.
-	// kube-apiserver's own bound does not end an answer that nobody reads.
+	// AnswerTimeout is how long such a request without a body may take until its answer has been read. kube-apiserver allows as
+	// long, but its own bound does not end an answer that nobody reads.
 	AnswerTimeout = 60 * time.Second
 	// retryAfter is what a refused caller is told.
 	retryAfter = time.Second
@@ -170,8 +170,8 @@ type place struct {
 	kind   kind
 }
 
-// New returns Limits that log to log. lasts returns how many places a request takes that lasts, such as a watch, a stream or a
-// push; 0 means that it ends. knows reports which callers the pool expects.
+// New returns Limits that log to log. The function lasts returns how many places a lasting request takes, such as a watch, a
+// stream or a push; 0 means that the request does not last. The function knows reports whether the pool expects a caller.
 func New(
 	lasts func(*http.Request, *request.RequestInfo) int, knows func(user.Info) bool, c ends.Clock, log klog.Logger,
 ) *Limits {
@@ -182,8 +182,8 @@ func New(
 	}
 }
 
-// Handler returns next with the limits before it. It must come after the caller is known and is allowed the request: then the
-// connection of a caller that the pool expects is proved.
+// Handler returns next with the limits before it. Put it behind authentication and authorization: a request that comes so far
+// proves its connection, if the pool expects the caller.
 func (l *Limits) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, known := request.UserFrom(r.Context())

@@ -42,8 +42,8 @@ func (all parts) into(element *html.Node) {
 	}
 }
 
-// el returns an element. what is its tag with classes, such as "td.num". It must be a constant, so that it has nothing that
-// somebody else wrote.
+// el returns an element. The parameter what is its tag with classes, such as "td.num". It must be a constant, so that nobody
+// else's text gets into it.
 func el(what string, of ...part) node {
 	tag, classes, _ := strings.Cut(what, ".")
 	n := node{&html.Node{Type: html.ElementNode, Data: tag}}

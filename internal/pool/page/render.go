@@ -110,8 +110,8 @@ func document(s *Site, a Asked) ([]byte, error) {
 	return bytesOf(doc)
 }
 
-// warning says what somebody risks who goes on although the browser warns. A page that somebody else serves would not say so;
-// it is for the next time.
+// warning tells a viewer what he risks who goes on although the browser warns. A false page would not tell him, so the warning is
+// for the next time.
 func warning(a Asked) []part {
 	if !a.Warned {
 		return nil

@@ -26,8 +26,8 @@ const (
 	keep = 30 * time.Second
 	// gatherTime bounds one gathering.
 	gatherTime = 20 * time.Second
-	// maxViewers bounds the requests under way, each of which has a page in memory. maxByLink bounds those of viewers with a
-	// link apart, so that they keep no operator out.
+	// maxViewers bounds the requests under way, each of which has a page in memory. The requests of viewers with a link are
+	// counted apart and bounded by maxByLink, so that they keep no operator out.
 	maxViewers, maxByLink = 16, 8
 )
 

@@ -99,8 +99,8 @@ func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	return a
 }
 
-// judge decides whether a node may push an object. write is false if the object must not be written to etcd: etcd has newer
-// content, or several nodes claim the object. A refusal gives the reason.
+// judge decides whether a node may push an object. A refusal gives the reason. If write is false, the object must not be written
+// to etcd: etcd has newer content, or another node claims the object too and only one node can have it.
 func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	a, e := l.nodes[n], l.objects[o.id]
 	have := a.claims[o.id]

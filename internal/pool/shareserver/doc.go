@@ -10,10 +10,10 @@
 //	   └──────────────────▶ etcd, by Transaction ◀──────────────────┘
 //
 // Invariants of both:
-//   - The state of a share has a name, and the share takes a push only on top of that state. So a hub that knows another state
+//   - The state of a share has a name, and the share takes changes only on top of that state. So a hub that knows another state
 //     asks for the present one first.
 //   - A batch is read to its end before anything is changed. A refused batch has changed nothing.
-//   - No older revision replaces a newer one of the same history of the cloud.
+//   - No older revision replaces a newer one of the same history of the cloud, unless a leader insists.
 //   - Objects are in etcd under kube-apiserver's keys as they came: the cloud's own bytes, of the kind and version in which
 //     kube-apiserver stores the resource, under the name in the key. A single unreadable object would break every list.
 //   - A Transaction stays within etcd's bounds. A commit does not end with the request that began it, because the outcome of a

@@ -242,11 +242,13 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// begins reports whether a push replaces everything that is here. It does in three cases. In the first, the push's history of
-// the cloud is later. In the second, the history is the same, the push is older, and the leader insists on it: then the cloud's
-// history changed, and the leader has missed that. In the third, one of the two histories is such that hubs take nobody's word
-// for it, and the leader insists: who led before has lied, or the leader itself has seen the cloud change since such a lie. An
-// error says why the push must not be applied.
+// begins reports whether a push replaces everything that is here. An error says why the push must not be applied. A push
+// replaces everything in three cases:
+//   - The push's history is later.
+//   - The history is the same, the push or an object in it is older, and the leader insists. Then the cloud's history has
+//     changed, and the leader has missed that.
+//   - The later of the two histories is not believable, and the leader insists. Then an earlier leader has lied, or this leader
+//     has seen the cloud change since such a lie.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {

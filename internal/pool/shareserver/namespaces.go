@@ -114,8 +114,8 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// planNamespaces returns which Namespaces are missing, and which of those that the coordinator made nobody needs. A Namespace
-// that is still terminating after a failed removal is removed first.
+// planNamespaces returns which Namespaces to create, and which to remove: those that the coordinator made and nobody needs. A
+// Namespace that is still terminating after a failed removal is removed even if it is wanted again, and is not created yet.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {

@@ -95,7 +95,7 @@ func newShare(path string, is rules, most int64, stalled time.Duration) *share {
 	}
 }
 
-// close ends the pushes that last, and refuses further ones. The caller holds mu.
+// closeLocked ends the pushes that last, and refuses further ones. The caller holds mu.
 func (s *share) closeLocked() {
 	s.closed = true
 	for _, end := range s.following {
