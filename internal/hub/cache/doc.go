@@ -138,8 +138,8 @@
 //     lost anew. (TestWhatCameFromElsewhereIsProvenFirst)
 //   - HistoryState.Refused: entered when an API server refuses the question; ends when it answers otherwise, or when Sure is lost
 //     anew. (TestFreshEndsWithARefusedQuestion)
-//   - HistoryState.Floor: entered when the cloud has forgotten the revision that would prove the witness; ends for a feed when
-//     that feed has listed the cloud, and for all feeds with a later history. (TestAListBelowTheFloorIsListedOnce,
+//   - HistoryState.Floor: entered when the cloud has forgotten the revision that would prove the witness; ends when a feed has
+//     listed the cloud, for that feed, and when a later history begins, for all feeds. (TestAListBelowTheFloorIsListedOnce,
 //     TestWhatTheCloudForgotIsUnknown)
 //   - HistoryState.Alone: entered when the history has changed changesAtOnce times, one of which is forgotten in each
 //     changesEvery; ends when changesEvery is over without another change, or when the cloud has not answered for trustAfter.

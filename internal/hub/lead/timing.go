@@ -12,7 +12,7 @@ import (
 //	             1 s              +    0.1 s    +      2 s      +   0.5 s   <      4 s
 //
 // The left side is the longest that a leader continues after it *sent* its last acknowledged renewal. The elector counts from the
-// last call of lock.Update that succeeded. That may be renewEvery after the renewal was sent, because until then Update sends no
+// last successful Update of the lock. That may be renewEvery after the renewal was sent, because until then Update sends no
 // other, or writeTimeout, because the answer may take that long. Then the elector waits for retryPeriod and retries for
 // renewDeadline, and the duty gets leadGrace to return. The right side is the shortest that another hub waits after it *saw* that
 // renewal, which is later than it was sent. Each side uses its own monotonic clock; no wall clocks are compared.

@@ -50,12 +50,12 @@
 //     (TestFlappingRaisesTheBar)
 //   - Machine.timeout: entered when a probe of a link that is down gets no answer; ends when the next outage begins, which sets
 //     it by the round trip. (TestAnOutageBeginsWithAShortTimeout)
-//   - Service.failures: entered when one core read fails; ends with the check that follows at once, answered or not.
-//     (TestService)
+//   - Service.failures: entered when one core read fails; ends when the check that follows at once is over, answered or
+//     not. (TestService)
 //   - Service.need: entered when the service fails within FlapWindow of serving; ends when it fails after more than that.
 //     (TestFailingAgainRaisesTheBar)
-//   - Service.due: entered when one core read fails or a request for a Lease hangs; ends with the check, answered or not, or when
-//     the link goes down. (TestService)
+//   - Service.due: entered when one core read fails or a request for a Lease hangs; ends when the check is over, answered or
+//     not, or when the link goes down. (TestService)
 //   - Service.checking: entered when a check is sent; ends when it has ended, by checkTimeout, or when the link goes down.
 //     (TestService)
 //   - Monitor.sick: entered when one collection cannot be read; ends when sickFor is over. (TestOneSickCollectionCountsForAWhile)

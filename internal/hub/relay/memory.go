@@ -35,7 +35,8 @@ func (c *Client) remembers() {
 	c.search.known, c.search.named = all, all
 }
 
-// keep writes to the disk the neighbours that coordinators have named last, unless they are the same as before. It returns them.
+// keep writes to the disk the neighbours that coordinators have named last, unless they are the same as before. It returns what
+// the disk has.
 func (c *Client) keep(ctx context.Context, before []edge.Neighbour) []edge.Neighbour {
 	c.search.mu.Lock()
 	all := c.search.known
@@ -50,6 +51,7 @@ func (c *Client) keep(ctx context.Context, before []edge.Neighbour) []edge.Neigh
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remember who relays: after a restart while cut off it will not be known")
+		return before
 	}
 	return all
 }

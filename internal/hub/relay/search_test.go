@@ -122,14 +122,17 @@ type memory struct {
 	mu     sync.Mutex
 	blobs  map[string][]byte
 	writes int
+	fails  error
 }
 
 func (m *memory) PutBlob(key string, value []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.blobs[key] = value
-	m.writes++
-	return nil
+	if m.fails == nil {
+		m.blobs[key] = value
+		m.writes++
+	}
+	return m.fails
 }
 
 func (m *memory) Blob(key string) ([]byte, error) {
@@ -168,7 +171,12 @@ func TestWhatIsKept(t *testing.T) {
 	hears(1, []edge.Neighbour{n("n2"), n("n3")}, n("n2"), n("n3"))
 	hears(1, []edge.Neighbour{n("n2"), n("n3")}, n("n2"), n("n3"))
 	hears(2, []edge.Neighbour{n("n3")}, n("n3"))
-	hears(2, []edge.Neighbour{n("n3")}) // of nobody, nothing is to be remembered
+	disk.fails = errors.New("the disk is full")
+	hears(2, []edge.Neighbour{n("n3")}, n("n2"))
+	disk.fails = nil
+	hears(3, []edge.Neighbour{n("n2")}, n("n2"))
+	hears(4, []edge.Neighbour{n("n3")}, n("n3"))
+	hears(4, []edge.Neighbour{n("n3")}) // of nobody, nothing is to be remembered
 	c.search.answered([]edge.Neighbour{n("n3")}, nil)
 	c.search.answered(nil, errors.New("the coordinator is gone"))
 	if all := c.search.candidates(time.Now()); len(all) != 1 || all[0] != n("n3") {
@@ -178,7 +186,7 @@ func TestWhatIsKept(t *testing.T) {
 	for i := range 2 * edge.MostRelaying {
 		many = append(many, n(edge.NodeName(fmt.Sprintf("m%d", i))))
 	}
-	hears(3, many[:edge.MostRelaying], many...)
+	hears(5, many[:edge.MostRelaying], many...)
 	for _, content := range []string{"", "{", `[{"name":"n2","at":"nowhere"}]`} {
 		disk.blobs[blobOf("p1")] = []byte(content)
 		broken := asks()

@@ -34,8 +34,8 @@ type Resource struct {
 	Replica Replica
 	// Live reports whether the cloud feeds the replica right now.
 	Live func() bool
-	// Filling returns how many pages have come so far of the list that the hub is reading from the cloud. 0 means that no list
-	// is being read, and a negative number that a list waits for its turn. A nil Filling means that there is never a list.
+	// Filling returns which page the hub is reading of a list from the cloud. 0 means that no list is being read, and a negative
+	// number that a list waits for its turn. A nil Filling means that there is never a list.
 	Filling func() int
 	// Optional says that an empty replica is normal; Fillings then leaves the resource out.
 	Optional bool

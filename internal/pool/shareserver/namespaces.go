@@ -82,17 +82,17 @@ func (n *namespaces) pass(ctx context.Context, wanted []string) error {
 		return err
 	}
 	create, remove := planNamespaces(wanted, have.Items)
+	for _, name := range remove {
+		if err := n.remove(ctx, name); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	for _, name := range create {
 		_, err := n.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{labelMadeHere: "true"},
 			Annotations: map[string]string{annotationMadeHere: noteMadeHere},
 		}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsInvalid(err) { // a cloud would not have it either
-			return err
-		}
-	}
-	for _, name := range remove {
-		if err := n.remove(ctx, name); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -114,13 +114,13 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// planNamespaces returns which Namespaces to create, and which to remove: those that the coordinator made and nobody needs. A
-// Namespace that is still terminating after a failed removal is removed even if it is wanted again, and is not created yet.
+// planNamespaces returns which Namespaces to remove, and which to create after that. It removes those that the coordinator made and
+// nobody needs. A Namespace that is still terminating after a failed removal is removed first, even if it is wanted again.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {
 		ns := &have[i]
-		there[ns.Name] = true
+		there[ns.Name] = ns.DeletionTimestamp == nil
 		if ns.Labels[labelMadeHere] == "true" && (!slices.Contains(wanted, ns.Name) || ns.DeletionTimestamp != nil) {
 			remove = append(remove, ns.Name)
 		}

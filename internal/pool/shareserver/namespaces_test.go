@@ -37,6 +37,7 @@ func TestPlanNamespaces(t *testing.T) {
 		"wanted, not mine": {wanted: []string{"kube-system"}, have: []corev1.Namespace{space("kube-system", false, false)}},
 		"wanted while going": {
 			wanted: []string{"shop"}, have: []corev1.Namespace{space("shop", true, true)}, remove: []string{"shop"},
+			create: []string{"shop"},
 		},
 	} {
 		create, remove := planNamespaces(c.wanted, c.have)
