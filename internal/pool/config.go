@@ -92,8 +92,8 @@ type Config struct {
 	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
 	// port-forward. Empty means that it shows no client certificate.
 	KubeletClientCertificate, KubeletClientKey string
-	// KubeletCertificateAuthority signs kubelets' serving certificates. The coordinator also accepts the certificates that nodes'
-	// hubs report. Empty means that it accepts only those.
+	// KubeletCertificateAuthority is a PEM file with the authorities that sign kubelets' serving certificates. The coordinator
+	// also accepts the certificates that nodes' hubs report. An empty path means that it accepts only the reported ones.
 	KubeletCertificateAuthority string
 
 	// ServiceClusterIPRange is the cloud's range, one CIDR. Its IP family is the default family of Services read here.

@@ -45,8 +45,9 @@ type Terms struct {
 // maxQuoted bounds how much of an annotation messages quote.
 const maxQuoted = 64
 
-// TermsOf reads the annotations of a Node as OpenYurt does. Autonomy without end takes precedence over a duration, and a duration
-// of zero means without end. Fractions of a second are rounded up.
+// TermsOf reads OpenYurt's annotations of a Node. Autonomy without end takes precedence over a duration, and a duration of zero
+// or less means without end. Unlike OpenYurt, TermsOf rounds fractions of a second up, and returns Unreadable for a text that is
+// no duration.
 func TermsOf(node *corev1.Node) Terms {
 	if node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn {
 		return Terms{Rule: Kept, For: Forever}

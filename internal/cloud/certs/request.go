@@ -57,8 +57,8 @@ func (r Request) usages() []x509.ExtKeyUsage {
 	return usages
 }
 
-// Plan returns why the present certificate, have, must be replaced. Empty means that it stays; again is then when to look
-// again. The parameter trusted is the PEM bundle of trusted authorities, of which one must verify the certificate.
+// Plan returns why the present certificate, have, must be replaced. If why is empty, the certificate stays, and again says when
+// to call Plan next. One of the authorities in trusted, a PEM bundle, must verify the certificate.
 func (r Request) Plan(have Pair, trusted []byte, now time.Time) (why string, again time.Time) {
 	cert, err := have.parse()
 	if err != nil {

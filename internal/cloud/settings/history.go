@@ -46,8 +46,8 @@ func (r record) of(settings string, n int64) int64 {
 	return 0
 }
 
-// recorded reads the history from a pool's ConfigMap. A history that can't be read is lost. Only the current generation is kept
-// then, because its number must not be used again.
+// recorded reads a pool's record from its ConfigMap. If it can't read the record, or the record is older than the pool's present
+// generation, it returns that generation alone, because its number must not be used again.
 func recorded(m *corev1.ConfigMap) record {
 	var r record
 	if json.Unmarshal([]byte(m.Annotations[annotationHistory]), &r) != nil {

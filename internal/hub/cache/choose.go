@@ -99,9 +99,9 @@ const (
 	// expiredJitter spreads the lists of other hubs whose revision the cloud has forgotten, because the cloud forgets it for
 	// all of them at the same moment.
 	expiredJitter = 10 * time.Second
-	// uncoverWait is enough for a hub that has just found the coordinator to see one renewal of the leader's declaration, which
-	// comes every 2 s. uncoverJitter spreads the hubs' switch to the cloud when the leader does not declare the resource
-	// current.
+	// uncoverWait is how long a hub stays at a mirror that the leader does not declare current, before it turns to the cloud. A
+	// hub that has just found the coordinator sees a renewal of the declaration in that time, because one comes every 2 s.
+	// uncoverJitter spreads the hubs' switch to the cloud.
 	uncoverWait   = 2500 * time.Millisecond
 	uncoverJitter = 2 * time.Second
 )

@@ -61,8 +61,8 @@ func (s situation) prospect() prospect {
 	}
 }
 
-// smallObjects and smallBytes bound the selections that the hub lists at once, instead of resuming, when a client waits. A list
-// takes one round trip, as it would without a hub. For larger selections a resume costs less, but takes half a second longer.
+// smallObjects and smallBytes bound the selections that the hub lists, instead of resuming, when a client waits. A list takes one
+// round trip, as it would without a hub. For larger selections a resume costs less, but takes half a second longer.
 const smallObjects, smallBytes = 100, 64 << 10
 
 // small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so the replica may

@@ -67,9 +67,9 @@ type Witness struct {
 type HistoryState struct {
 	// Number is the number of the cloud's history, as far as is known.
 	Number edge.History
-	// Floor is the resource's revision at the moment when the hub could not find out whether its content belonged to this
-	// history. Content held since before that moment, at a lower revision, must not be resumed at the cloud. 0 means that there
-	// was no such moment.
+	// Floor is the cloud's revision when the cloud last could not say whether the hub's content belongs to this history; 0 means
+	// that this has not happened. At the cloud, the hub does not resume content below Floor, unless a list from the cloud
+	// has brought it since.
 	Floor edge.Revision
 	// Sure says that this resource's witness has verified Number, or that nothing is held to verify it with.
 	Sure bool

@@ -42,8 +42,8 @@ const (
 	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// orderlyLife is the least life of a stream from the cloud that a running API server ends in an orderly way: a feed asks for
-	// 5 minutes or more.
+	// orderlyLife is less than the life of a stream that a running API server ends, because a feed asks the cloud for 5 minutes
+	// or more. A stream that ends earlier hints at a new server.
 	orderlyLife = 4 * time.Minute
 )
 
@@ -196,8 +196,8 @@ func (p *past) observe(e Event) {
 	}
 }
 
-// access returns what the feed can expect of this source, whose link is up. The parameter position is the sink's. A refusal
-// counts until p.until. If listing is true, a list over the WAN is under way, and the refusal counts until that list ends.
+// access returns what the feed can expect of this source while its link is up. position is the sink's position. p.is counts
+// until p.until. While a list over the WAN is under way (listing), p.is also counts after p.until.
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
 	lately := now.Before(p.until) || listing && !p.until.IsZero()
 	switch {

@@ -297,9 +297,9 @@ func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 		"kubectl certificate approve %s", r.Name, r.Name)}
 }
 
-// prove tries a new certificate against the cloud before it replaces a certificate that may be good. The cloud must recognize
-// the node by its name. A server whose clock is behind the signer's refuses a new certificate for a while, so prove repeats the
-// try.
+// prove tries a new certificate against the cloud, before the hub drops a certificate that may be good. It fails if the cloud
+// refuses the new one or takes the node for somebody else. A server whose clock is behind refuses a new certificate at first,
+// so prove tries again for a while.
 func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error {
 	as := credential{what: "the new certificate", pair: pair}
 	s, err := m.open(t.server, t.roots, as)

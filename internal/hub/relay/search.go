@@ -161,9 +161,9 @@ func (c *Client) refresh(ctx context.Context, since time.Duration) error {
 // errUnreached says that no coordinator can be asked which neighbours relay.
 var errUnreached = errors.New("ask who relays: this hub reaches no coordinator of the pool")
 
-// relaying asks the coordinators that this hub reaches for neighbours that relay, and returns them ranked. It asks several
-// coordinators because a neighbour may reach only one, and stops when it has enough. It fails if no neighbour is named and not
-// all coordinators could be asked.
+// relaying returns the neighbours that relay, ranked. It asks each coordinator that this hub reaches, because a neighbour may
+// reach only one of them, and stops when it knows enough. It fails if this hub reaches no coordinator. It also fails if it learns
+// of no neighbour and a coordinator has not answered.
 func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error) {
 	reached := c.cfg.Coordinators()
 	if len(reached) == 0 {

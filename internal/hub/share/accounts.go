@@ -61,8 +61,8 @@ type AccountsConfig struct {
 	Ends ends.Ends
 }
 
-// Accounts reads the ServiceAccounts of the node's Pods from the cloud, once for all Nodes that push them. Make one with
-// NewAccounts.
+// Accounts reads the ServiceAccounts of this node's Pods from the cloud. The hub has a Node for each coordinator, and one
+// Accounts for all of these. Make one with NewAccounts.
 type Accounts struct {
 	config AccountsConfig
 	wake   bell // another is wanted

@@ -50,8 +50,8 @@ type Config struct {
 	// path.
 	Transport http.RoundTripper
 	Base      *url.URL
-	// Later is called with a history that the coordinator knows and this hub may not know yet. It reports whether the hub enters
-	// it.
+	// Later is called with a history that the coordinator knows and this hub may not know yet. It reports whether the hub is
+	// then in that history, or in a later one.
 	Later func(edge.History) bool
 	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer

@@ -29,8 +29,8 @@ const (
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
-	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. If the cloud's history has not come as far
-	// by then, the mirror's content must belong to another history. The carrier then pushes everything.
+	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. If the cloud has not brought the replica to
+	// the mirror's revision by then, the mirror's content must belong to another history, and the carrier pushes everything.
 	overAfter = 20 * time.Second
 
 	// laggingFor is how long a resource may be undeclared before the reason is logged: each term begins without declarations.

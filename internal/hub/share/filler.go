@@ -204,8 +204,8 @@ func (f *Filler) offer(ctx context.Context, mirror poolShare, term edge.Term, r 
 	return nil
 }
 
-// turn takes the filler's Lease for one turn; the function done releases it. turn fails while another hub has the Lease, or
-// while a hub leads or is about to lead.
+// turn takes the filler's Lease for one turn; the function done releases it. turn fails if the coordinator refuses: while
+// another hub's turn lasts, while a hub leads, and for some seconds after that, in which a hub may come to lead.
 func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
 	lease, err := f.lease.get(ctx)
 	if err != nil {

@@ -46,9 +46,9 @@ type NodeConfig struct {
 type Overlay interface {
 	// Cut reports whether the cloud is cut off, or may be, or was until a moment ago.
 	Cut(now time.Time) bool
-	// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. It adds the histories of
-	// the Events' revisions to the map in. For each object that the cloud does not have in this form, it adds a digest to the
-	// map said; no digest is 0 or 1.
+	// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. The map in gets the
+	// history of each Event's revision. The map said gets a digest (2 or more) of each object that the cloud does not have in
+	// this form. cut is what Cut has returned.
 	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
 	// HasEvent reports whether an Event must still be shown.
 	HasEvent(k stream.Key) bool

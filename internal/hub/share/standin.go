@@ -120,9 +120,9 @@ func (t *Taker) forgetStatuses(ctx context.Context) {
 // within that time. As long as it is true, the hub shows what the node says about itself.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
-// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. It adds the histories of the
-// Events' revisions to the map in. For each object that the cloud does not have in this form, it adds a digest to the map said;
-// no digest is 0 or 1. It drops outdated entries: without a cut, all statuses.
+// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. The map in gets the history of
+// each Event's revision. The map said gets a digest (2 or more) of each object that the cloud does not have in this form. AddTo
+// drops outdated entries: without a cut, all statuses.
 func (t *Taker) AddTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
 ) {

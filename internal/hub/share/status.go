@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// settling is how long a status is still shown after the cut in which it was written, unless the cloud has something newer.
-// Meanwhile kubelet writes it again: it compares its Pods with the cloud every 10 s.
+// settling is how long the hub still shows kubelet's statuses after a cut, and after kubelet's last write of one, unless the
+// cloud has something newer. In that time kubelet writes them to the cloud: it compares its Pods with the cloud every 10 s.
 const settling = 30 * time.Second
 
 // errPrecondition says that a write expects another object, or another state of the object, than the present one.

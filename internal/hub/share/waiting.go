@@ -20,9 +20,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Events that are written while the cloud does not answer wait here until it is back, because their writers do not repeat them.
-// Further writes of a waiting Event also come here, even when the cloud is back. So the cloud gets the Event once, and in the
-// order of the writes.
+// Events that programs write while the cloud does not answer wait here until it is back, but at most for eventLife. Their writers
+// do not repeat them. A further write of a waiting Event also waits here, even when the cloud is back. So the cloud does not get
+// an Event twice, and gets the writes of an Event in their order.
 
 const (
 	// waitingPrefix is the prefix of the disk's keys of waiting Events.

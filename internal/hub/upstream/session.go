@@ -31,8 +31,8 @@ const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 
-	// dialTimeout and handshakeTimeout bound the two steps of connecting. Each is long enough for a full queue of 4 s and one
-	// lost packet. If the link goes down, both steps end earlier.
+	// dialTimeout and handshakeTimeout bound the two steps of connecting. Each is enough if a full queue on the way delays
+	// packets by 4 s and one packet is lost. If the link goes down, both steps end earlier; only the dial of Fresh goes on.
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. If the link goes down, the hub resets

@@ -72,8 +72,8 @@ func isPoolLease(a admission.Attributes) bool {
 		slices.Contains(poolLeases, a.GetName())
 }
 
-// nodeRestriction wraps Kubernetes' plugin of that name, which lets a node write no Lease except its own heartbeat. The wrapper
-// lets the pool's own Leases pass, because poolLease decides about them.
+// nodeRestriction wraps Kubernetes' plugin of that name. Of Leases, the plugin lets a node write only its own heartbeat. The
+// wrapper lets the pool's own Leases pass, because poolLease decides about them.
 type nodeRestriction struct {
 	*noderestriction.Plugin
 }

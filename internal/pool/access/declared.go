@@ -26,7 +26,7 @@ type Declared struct {
 
 	mu sync.Mutex
 	// last holds the wall-clock time at which each resource was last declared. named holds the resources of the last
-	// declaration. That declaration lapses at the time until, by the running clock.
+	// declaration, and until is when that declaration lapses, by the running clock.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time

@@ -11,9 +11,9 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// fillAfter is how long the pool must have had no leader before a filler, which brings objects in a leader's place, may take
-// its turn. It is a former leader's term and 2 s more. In these 2 s a hub with a link to the cloud takes the election Lease, if
-// there is such a hub.
+// fillAfter is how long the election Lease must stay unwritten before a filler, which brings objects in a leader's place, may
+// take its turn. It is a leader's term and 2 s more. In these 2 s a hub with a link to the cloud takes the Lease, if there is
+// such a hub.
 const fillAfter = edge.ElectionTerm + 2*time.Second
 
 // decideFiller returns why caller may not replace the filler's Lease old by next; nil means that it may. oldLive says that the

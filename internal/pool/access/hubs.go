@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// hubsUse is all that hubs do in Kubernetes' API, and so all that a node may do there: any verb on these resources. RBAC and the
-// Node authorizer decide which of these a node may do to which object. The other paths, /mirror and /own, have quotas.
+// hubsUse lists the resources that hubs use in Kubernetes' API. asHubs refuses a node all others there. RBAC and the Node
+// authorizer decide what a node may do to which of these objects. The other paths, /mirror and /own, have quotas.
 var hubsUse = []use{
 	{coordinationv1.GroupName, "leases", corev1.NamespaceNodeLease}, // heartbeats
 	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own, see RBAC

@@ -79,7 +79,7 @@ func (p *Body) Read(b []byte) (int, error) {
 }
 
 // NewBody returns a Body that reads body and waits at most limit for each piece. w answers the same request, and ctx is the
-// request's context. If the handler may run on after the answer, it must be inside Bound.
+// request's context. Wrap the handler in Bound if it may still read after the request was answered.
 func NewBody(ctx context.Context, w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
 	p := &Body{body: body, control: http.NewResponseController(w), limit: limit}
 	if all, _ := ctx.Value(boundKey{}).(*bodies); all != nil {

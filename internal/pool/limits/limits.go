@@ -78,9 +78,9 @@ var (
 )
 
 const (
-	// renewalEvery is how often a node may write Leases of nodes in the long run, renewalBurst how many times at once. kubelet
-	// renews every 10 s, or four times in the duration of its Lease. Its hub writes once more when its link changes, and again
-	// after a conflict.
+	// In the long run a node may write one Lease of nodes each renewalEvery; at once it may write renewalBurst. kubelet
+	// renews after each quarter of its Lease's duration: every 10 s by default. Its hub writes once more when its link changes,
+	// and again after a conflict.
 	renewalEvery = time.Second
 	renewalBurst = 5
 	// othersEvery and othersBurst are the same for a caller's other Leases, which every hub of the pool hears of. A leader writes
@@ -182,8 +182,8 @@ func New(
 	}
 }
 
-// Handler returns next with the limits before it. Put it behind authentication and authorization: a request that comes so far
-// proves its connection, if the pool expects the caller.
+// Handler returns next with the limits before it. Put it behind authentication and authorization: if the pool expects the caller,
+// Handler marks the caller's connection as authenticated (conns.Newcomer).
 func (l *Limits) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, known := request.UserFrom(r.Context())

@@ -19,7 +19,8 @@ import (
 
 // A resource is complete once all of it has come, up to the marker, since this coordinator started. It is current while a leader
 // says that it brings each change (MirrorConfig.Current). Programs get no answer from an incomplete resource, because they would
-// take missing objects for deleted ones. People get it with a warning, and can judge. See docs/adr/0039-complete-and-current.md.
+// take missing objects for deleted ones. Operators can judge, so they get an incomplete resource, with a warning, if it is built
+// in. Incomplete NodePools, which are not built in, they do not get. See docs/adr/0039-complete-and-current.md.
 
 // standing is how far a resource has come into the mirror.
 type standing struct {
@@ -61,9 +62,9 @@ func (s standing) warns(r schema.GroupResource, began time.Time) string {
 	}
 }
 
-// Gate refuses programs that read an incomplete resource, and tells them when to retry. It warns people who read one that is
-// not complete or not current. It wraps the API only, because the mirror's own answers to hubs say what is missing. Requests of
-// this process pass.
+// Gate refuses programs that read an incomplete resource, and tells them when to retry. Operators get a warning if a resource
+// is not complete or not current. While one that is not built in (NodePools) is incomplete, Gate refuses operators, too. Gate
+// wraps the API only, because the mirror's own answers to hubs say what is missing. Requests of this process pass.
 func (m *Mirror) Gate(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resource, gated := m.reads(r)

@@ -25,8 +25,8 @@ import (
 //	GET  /mirror/v1/{group|core}/{version}/{resource} list, or watch, as an API server would serve it
 //	POST /mirror/v1/{group|core}/{version}/{resource} the leader, or a filler, pushes
 //
-// An acknowledged revision is in two copies. One is the mirror's replica, which hubs read. If kube-apiserver serves the resource,
-// the other is in etcd under kube-apiserver's keys, which everybody else reads through the API.
+// An acknowledged revision is in the mirror's replica, which hubs read. If kube-apiserver serves the resource, it is also in etcd
+// under kube-apiserver's keys, which everybody else reads through the API.
 const (
 	// maxMirrored bounds how many resources the mirror keeps.
 	maxMirrored = 32

@@ -43,8 +43,8 @@ func newMirrored(r, as schema.GroupVersionResource, write Writer, b BuiltIn) *mi
 	if b.New != nil {
 		each.builtIn = &b
 	}
-	// Prompt, because any hub may lead next. A hub that lags by as little as a bookmark could not declare the mirror current
-	// until the cloud had brought it to the same revision. That takes the cloud up to a minute.
+	// Prompt brings the hubs each bookmark at once, because any of them may lead next. A new leader that lags by one bookmark
+	// can't declare the mirror current until the cloud has brought it to the same revision, which takes up to a minute.
 	each.handler = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait, Prompt: true})
 	return each
 }
