@@ -14,8 +14,8 @@ const (
 	AnnotationAppliedRevisions = "openyurt.io/applied-revisions"
 
 	// AnnotationFilling is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources whose first list from the
-	// cloud is under way. Each value is the number of the page that the leader is reading. While the number grows, other hubs wait
-	// for the leader.
+	// cloud is under way. Each value is the number of the page that the leader is reading. While the number grows, other hubs
+	// wait for the leader.
 	AnnotationFilling = "openyurt.io/filling"
 
 	// PathPage is where a coordinator serves the page that people look at.

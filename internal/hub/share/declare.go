@@ -187,8 +187,8 @@ func (c *carrier) lags(now time.Time) (why string) {
 	return ""
 }
 
-// filling returns which page of each list from the cloud is being read, by resource. A list that waits for its turn has the sum of
-// these numbers, and one more, so that it also shows progress.
+// filling returns which page of each list from the cloud is being read, by resource. A list that waits for its turn has the sum
+// of these numbers, and one more, so that it also shows progress.
 func (d *duty) filling() map[string]int {
 	pages, all := map[string]int{}, 0
 	for _, c := range d.all() {

@@ -114,8 +114,8 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// planNamespaces returns which Namespaces to remove, and which to create after that. It removes those that the coordinator made and
-// nobody needs. A Namespace that is still terminating after a failed removal is removed first, even if it is wanted again.
+// planNamespaces returns which Namespaces to remove, and which to create after that. It removes those that the coordinator made
+// and nobody needs. A Namespace that is still terminating after a failed removal is removed first, even if it is wanted again.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {
