@@ -117,7 +117,7 @@ func newMetrics(c clock.PassiveClock) *metrics {
 				"any. The condition StandbysReady says why.", "pool"),
 				func(s standing) int { return s.missing }},
 		},
-		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
+		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but that no ReplicaSet controls, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
 			"When the first certificate of a kind ends (Unix time): authority, serving, operator, kubelet-client.", "kind"),

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,4 +245,57 @@ func TestServerName(t *testing.T) {
 	cfg.ServerName, cfg.Metrics = "", nil
 	u = start(t, cfg)
 	await(t, u, link.Down)
+}
+
+// A server known by name has moved to another address, where it has another authority.
+func TestMoved(t *testing.T) {
+	first, second := newAuthority(t), newAuthority(t)
+	a := first.serve(t, named("a"), nil)
+	b := second.serve(t, named("b"), func(s *httptest.Server) { s.TLS.ClientCAs.AddCert(first.cert) }) // it takes probes
+	cfg := first.files(t, "n1", "https://127.0.0.1:1")
+	cfg.CAFile = ""
+	type place struct {
+		address string
+		ca      []byte
+	}
+	var at atomic.Pointer[place]
+	at.Store(&place{})
+	cfg.CA = func() []byte { return at.Load().ca }
+	cfg.Address = func() (string, error) {
+		if p := at.Load(); p.address != "" {
+			return p.address, nil
+		}
+		return "", errors.New("it is nowhere")
+	}
+	u := start(t, cfg)
+	await(t, u, link.Down)
+	if body, err := get(t, u.AsNode(), "/"); !errors.Is(err, ErrDown) {
+		t.Errorf("nowhere: %q, %v", body, err)
+	}
+	for _, p := range []struct {
+		place
+		want string
+	}{
+		{place{a.Listener.Addr().String(), first.pem}, "a"}, {place{b.Listener.Addr().String(), second.pem}, "b"},
+	} {
+		at.Store(&p.place)
+		u.Moved()
+		waitFor(t, func() bool {
+			body, err := get(t, u.AsCaller(), "/")
+			return err == nil && body == p.want
+		})
+		await(t, u, link.Up)
+	}
+	at.Store(&place{})
+	u.Moved()
+	await(t, u, link.Down)
+	at.Store(&place{b.Listener.Addr().String(), first.pem})
+	u.Moved()
+	waitFor(t, func() bool {
+		body, err := get(t, u.AsCaller(), "/")
+		if err == nil {
+			t.Fatalf("answered %q by one whom nobody is to trust", body)
+		}
+		return strings.Contains(err.Error(), "x509")
+	})
 }
