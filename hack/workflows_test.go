@@ -1,13 +1,18 @@
 package hack
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -195,7 +200,7 @@ func TestWhatSignsCompilesNothing(t *testing.T) {
 	for _, s := range j.Steps {
 		with := s.Env["RELEASE_KEY"] != ""
 		for _, m := range command.FindAllStringSubmatch(s.Run, -1) {
-			may := []string{"cd", "sha256sum", "tar", "chmod", "echo"}
+			may := []string{"cd", "sha256sum", "tar", "test", "find", "chmod", "echo"}
 			if with {
 				may = []string{"../signer/release"}
 			}
@@ -214,6 +219,46 @@ func TestWhatSignsCompilesNothing(t *testing.T) {
 	if checks < 0 || unpacks < checks || compares < unpacks || signs < compares {
 		t.Errorf("what is unpacked is compared at %d, unpacked at %d, what signs compared at %d and run at %d",
 			checks, unpacks, compares, signs)
+	}
+}
+
+// TestNothingButFilesIsSigned: the step that unpacks what was built ends the job if that has anything but directories and files.
+// A link to /proc would give away the key of the next step.
+func TestNothingButFilesIsSigned(t *testing.T) {
+	w, _ := readWorkflow(t, "release.yaml")
+	unpack := w.Jobs["sign"].Steps[1].Run
+	if !strings.Contains(unpack, "tar --extract") {
+		t.Fatalf("its second step is %s", unpack)
+	}
+	const file = "dist/page/notes.txt"
+	for what, add := range map[string]func(dir string) error{
+		"": func(string) error { return nil },
+		"a link": func(dir string) error {
+			return os.Symlink("/proc/self/environ", filepath.Join(dir, "dist/page/other.txt"))
+		},
+		"a link to a directory": func(dir string) error { return os.Symlink("/proc/self", filepath.Join(dir, "dist/programs")) },
+		"a pipe":                func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "dist/page/other.txt"), 0o600) },
+	} {
+		build, job := t.TempDir(), t.TempDir()
+		sums := map[string]string{}
+		pack := exec.CommandContext(t.Context(), "tar", "--create", "--file", filepath.Join(job, "unsigned", "unsigned.tar"), "dist")
+		pack.Dir = build
+		err := errors.Join(os.MkdirAll(filepath.Join(build, "dist/page"), 0o700), os.Mkdir(filepath.Join(job, "unsigned"), 0o700),
+			os.Mkdir(filepath.Join(job, "signer"), 0o700), os.WriteFile(filepath.Join(build, file), nil, 0o600),
+			os.WriteFile(filepath.Join(job, "signer/release"), nil, 0o600), add(build), pack.Run())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"unsigned/unsigned.tar", "signer/release"} {
+			sums[path] = fmt.Sprintf("%x  %s", sha256.Sum256([]byte(read(t, filepath.Join(job, path)))), filepath.Base(path))
+		}
+		step := exec.CommandContext(t.Context(), "bash", "-e", "-c", unpack)
+		step.Dir = job
+		step.Env = append(os.Environ(), "UNSIGNED="+sums["unsigned/unsigned.tar"], "SIGNER="+sums["signer/release"])
+		out, err := step.CombinedOutput()
+		if good := what == ""; good != (err == nil) {
+			t.Errorf("with %q in what was built, the step ends with %v: %s", what, err, out)
+		}
 	}
 }
 
