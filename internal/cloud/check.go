@@ -22,9 +22,9 @@ const (
 	checkAgain = time.Second
 )
 
-// Check returns nil if a replica leads. If none does for checkTimeout, it returns an error that says what is wrong. It needs
-// only the right to read the election's Lease. It waits until it sees the Lease renewed, because the time in the Lease comes
-// from another machine's clock.
+// Check returns nil once it has seen a replica renew the election's Lease. If it sees none for checkTimeout, the error says what
+// is wrong. The time in the Lease alone says nothing, because it comes from another machine's clock. Check needs only the right
+// to read that Lease.
 func Check(ctx context.Context, c Config) error {
 	connection, err := c.connect()
 	if err != nil {

@@ -117,9 +117,9 @@ type trace struct {
 	roll      string
 }
 
-// traces are what all controllers leave, in the order in which a Node is cleaned up. If marks is false, the marks on Pods of
-// autonomous nodes stay. That is for a cluster where another controller keeps such Pods, and marks them in the same way. If the
-// marks went, Pods of a node that is cut off would be evicted.
+// traces returns what each controller leaves, in the order in which a Node is cleaned up. If marks is false, Pods of autonomous
+// nodes keep their marks. That is for a cluster where another controller keeps such Pods by the same marks. Without the marks,
+// Pods of a node that is cut off would be evicted.
 func traces(marks bool) []trace {
 	all := []trace{
 		{controller: "poolsettings", release: releaseSettings, node: atOnce(settings.CleanUp)},
@@ -195,8 +195,8 @@ func (c *cleaner) run(ctx context.Context) error {
 	}
 }
 
-// pass cleans up once. It returns when to look again; zero means that nothing is left. The Nodes come last, because their
-// annotations say which settings their hubs have.
+// pass cleans up once. It returns when to look again; zero means that nothing is left. Nodes come last, because a hub goes on
+// annotating its Node while its pool has settings.
 func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 	var failed []error
 	for _, t := range c.traces {

@@ -15,8 +15,9 @@ import (
 // DefaultMetricsCertDir is where the certificate for /metrics is looked for. Only root writes there.
 const DefaultMetricsCertDir = "/etc/coordinator-controller/metrics"
 
-// reviewsPerSecond and reviewsBurst limit the API server's work: anybody who reaches the port can make it check a made-up
-// token. Each kind of check has these limits for itself. The API server's answer about Prometheus is cached for a minute.
+// reviewsPerSecond and reviewsBurst limit how often the API server checks tokens for /metrics, because anybody who reaches the
+// port can send made-up ones. The limits hold for authentication and for authorization, each by itself. The API server's answer
+// about Prometheus is cached for a minute.
 const reviewsPerSecond, reviewsBurst = 5, 20
 
 // newAnswers returns the counter of answers to requests for /metrics. 500 is also what a token gets that nobody knows.

@@ -77,9 +77,9 @@ const minSilenceAfter = 2 * time.Second
 const calm = time.Minute
 
 const (
-	// queriesPerSecond and burst are for the moment when all nodes of all sites lose their links, which costs two writes a
-	// node. They allow 1000 nodes in about two seconds. The real bounds are others: at most 16 writes are under way at a time,
-	// and the API server has its own priority and fairness.
+	// queriesPerSecond and burst are for the moment when all nodes of all sites lose their links, which costs two writes a node.
+	// They allow 1000 nodes in about two seconds. Other bounds are lower: package heartbeat has at most 16 writes under way, and
+	// the API server has its own priority and fairness.
 	queriesPerSecond, burst = 1000, 2000
 
 	// drainTimeout bounds the stop: reconciles under way finish their writes, and recorded Events are sent.
@@ -101,8 +101,8 @@ type Config struct {
 	// for /healthz and /readyz, open to all. "0" turns either off. In one process only one Run at a time has metrics.
 	MetricsAddress, HealthAddress string
 
-	// MetricsCertDir has the certificate for /metrics, tls.crt and tls.key, which are reread when they change. Without them the
-	// program signs one itself. Empty means DefaultMetricsCertDir.
+	// MetricsCertDir is the directory of the certificate for /metrics: tls.crt and tls.key, which are reread when they change.
+	// Without them the program signs a certificate itself. Empty means DefaultMetricsCertDir.
 	MetricsCertDir string
 
 	// PprofAddress is host:port for Go's profiles, open to anybody who reaches it; empty turns them off.
@@ -114,10 +114,10 @@ type Config struct {
 	// LeaderElectNamespace is the namespace of the election Lease, which is named Name; empty means kube-system.
 	LeaderElectNamespace string
 
-	// Each of these enables a controller. Leave a controller off if the cluster has another implementation of it
-	// (docs/from-openyurt.md). Heartbeats acts on delegated heartbeats. Autonomy keeps Pods of autonomous nodes. PoolCuts holds
-	// evictions in pools that are cut off as a whole. NodePools, AppSets, Coordinators and PoolSettings are the controllers of
-	// our own kinds. Signer signs certificates of hubs, and of persons who use coordinators.
+	// Heartbeats and the fields beside it each enable a controller. Leave a controller off if the cluster has another
+	// implementation of it (docs/from-openyurt.md). Heartbeats acts on delegated heartbeats. Autonomy keeps Pods of autonomous
+	// nodes. PoolCuts holds evictions in pools that are cut off as a whole. NodePools, AppSets, Coordinators and PoolSettings are
+	// the controllers of our own kinds. Signer signs certificates of hubs, and of persons who use coordinators.
 	Heartbeats, Autonomy, PoolCuts, NodePools, AppSets, Coordinators, PoolSettings, Signer bool
 
 	// Approver says whether this process approves certificates, and whether it does anything else; empty means ApproverWithin.
@@ -143,7 +143,8 @@ type Config struct {
 	SilenceAfter time.Duration
 
 	// HoldEvictions is how long evictions are held in a pool that has a coordinator and is cut off as a whole. The pool's
-	// NodePool can set another time. Zero means that evictions are not held. It needs Coordinators and PoolCuts.
+	// NodePool can set another time. Zero means that evictions are held only where a NodePool says so. HoldEvictions needs
+	// Coordinators and PoolCuts.
 	HoldEvictions time.Duration
 }
 
@@ -156,8 +157,8 @@ const (
 	ApproverWithin ApproverPlace = "within"
 	// ApproverElsewhere is for a process that has no right to approve.
 	ApproverElsewhere ApproverPlace = "elsewhere"
-	// ApproverAlone is for the second process, which approves and does nothing else. It needs no election: two replicas may
-	// approve the same request.
+	// ApproverAlone is for the second process, which approves and does nothing else. It needs no election, because two replicas
+	// may approve the same request.
 	ApproverAlone ApproverPlace = "alone"
 )
 
@@ -177,9 +178,10 @@ const (
 	DefaultPullTimeout = 20 * time.Minute
 )
 
-// Run runs the controllers until ctx ends, and then returns nil. It fails if the Config can't work, or if an address is taken.
-// It also fails if it can't reach the API server in the first two minutes, and if it loses the leader election. Only after a
-// lost election can a write still be under way when Run returns: the program must then exit, to be started again.
+// Run runs the controllers until ctx ends, and then returns nil. It fails if the Config can't work, or if an address is taken. It
+// also fails if it can't reach the API server in the first two minutes, if it loses the leader election, or if its work does not
+// end within drainTimeout after ctx. In these last two cases a write can still be under way when Run returns, so the program must
+// exit.
 func Run(ctx context.Context, c Config) error {
 	if c.SilenceAfter == 0 {
 		c.SilenceAfter = DefaultSilenceAfter
@@ -396,8 +398,8 @@ func newManager(
 	return mgr, err
 }
 
-// mapper knows the resource and scope of each kind that the controllers use. This knowledge is compiled into the program. The
-// alternative is to ask the API server, but then the start would depend on its answer.
+// mapper knows the resource and scope of each kind that the controllers use, so that the start does not depend on an answer of
+// the API server.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	add := func(scope meta.RESTScope, gv schema.GroupVersion, kinds ...string) {

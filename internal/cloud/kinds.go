@@ -121,8 +121,8 @@ func coordinatorSettings(text string) (s v1alpha1.CoordinatorSettings, err error
 }
 
 // kubeletAuthority returns a function that reads the authority by which coordinators verify kubelets. It is the authority that
-// signs for the API server. Nil means that there is none, so coordinators verify kubelets only by the certificates that hubs
-// report.
+// signs for the API server. A nil function means that this authority is not known, so coordinators verify kubelets only by the
+// certificates that hubs report.
 func kubeletAuthority(connection *rest.Config) func() ([]byte, error) {
 	if len(connection.CAData) == 0 && connection.CAFile == "" {
 		return nil

@@ -81,8 +81,7 @@ func kindText(kind schema.GroupVersionKind) string {
 	return kind.GroupVersion().String() + " " + kind.Kind
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false: each controller that is added waits for the
-// election itself.
+// NeedLeaderElection returns false, because each controller that is added waits for the election itself.
 func (w *whenServed) NeedLeaderElection() bool { return false }
 
 // missing returns the kinds that are not served, or not known to be, and then why it can't tell.

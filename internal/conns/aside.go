@@ -11,7 +11,7 @@ import (
 )
 
 // Aside takes over connections that ask for certain server names. To find the name, a Gate reads a client's first TLS message
-// before it answers; Serve can still read that message from the connection. All fields are required.
+// before it answers anything. Serve reads that message again from its connection. All fields are required.
 type Aside struct {
 	// Takes reports whether connections that ask for a server name go aside. It must not block.
 	Takes func(serverName string) bool
@@ -123,8 +123,8 @@ const (
 	hearBytes = 16 << 10
 )
 
-// HearOut closes the sending side, and for a moment reads what the other side still sends. If the connection were closed at
-// once, the other side's kernel would drop the last bytes that were sent to it.
+// HearOut closes the sending side, and for a moment reads what the other side still sends. If the connection were closed at once,
+// the other side's kernel would drop the last bytes that were sent to it.
 func HearOut(c net.Conn) { hearOut(c, hearFor) }
 
 func hearOut(c net.Conn, atMost time.Duration) {

@@ -1,9 +1,11 @@
-// Package conns bounds the connections to a server. Gate bounds the connections of each client, by its address or the name in its
-// certificate, and of all, those whose TLS handshake is not over, and those whose client has not authenticated. Local bounds
-// connections on the loopback interface. Newcomers bounds those on the loopback interface whose client has not authenticated.
+// Package conns bounds the connections to a server:
+//   - Gate bounds the connections of each client, known by its address or by the name in its certificate, and those of all
+//     clients. It also bounds the connections whose TLS handshake is not over, and those whose client has not authenticated.
+//   - Local bounds the connections on the loopback interface.
+//   - Newcomers bounds those connections on the loopback interface whose client has not authenticated.
 //
 // Invariants: no client waits because of another address. A surplus connection uses no memory of the HTTP server. Where the
-// server waits for a handshake or a short request, the slowest connection loses its place to the newest. So a client that only
+// server waits for a handshake or a short request, a surplus connection takes the place of an old one. So a client that only
 // holds places keeps nobody out.
 package conns
 

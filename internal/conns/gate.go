@@ -33,23 +33,24 @@ type GateConfig struct {
 	TLS *tls.Config
 	// Handshake is how long a client may take for its part of the handshake.
 	Handshake time.Duration
-	// Waiting bounds the handshakes under way, and WaitingPerSource those from one address. A new handshake beyond the bound
-	// closes the oldest one, so slow clients never keep out a quick one.
+	// Waiting bounds the handshakes under way, and WaitingPerSource those from one address. A new handshake beyond a bound closes
+	// the oldest one, so slow clients never keep out a quick one.
 	Waiting, WaitingPerSource int
 	// PerSource bounds the accepted connections of one client: from one address, or, if Named, with one name in the certificate.
 	PerSource int
 	// All bounds the accepted connections of all clients. A new connection beyond the bound closes the oldest connection of the
 	// client that has the most. 0 means that only PerSource bounds them.
 	All int
-	// Named says that clients are told apart by the common name in their certificate, which TLS must require and verify. The
-	// nodes of a LAN share a /64, and who has one of its addresses has them all.
+	// Named means that a client is known by the common name in its certificate, not by its address. TLS must require and verify
+	// the certificate. Addresses do not tell a LAN's nodes apart: they share a /64, of which each node can have every address.
 	Named bool
-	// Unproved bounds the accepted connections from one address whose client has not authenticated yet: each is a Newcomer until
-	// its Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers. Here an address is one, and no
-	// /64: the nodes of a LAN share that, and all of them come at once when a server has restarted.
+	// Unproved bounds the accepted connections from one address whose client has not authenticated. Each is a Newcomer until its
+	// Prove is called. One more closes the oldest of them. 0 means no bound, and no Newcomers. Each address of a /64 counts by
+	// itself here, because the nodes of a LAN share a /64 and all connect at once when a server has restarted.
 	Unproved int
-	// AllUnproved bounds those from all addresses. One more closes the oldest of the address that has the most of them. So
-	// whoever proves nothing never makes a client give way that has proved itself. 0 means no bound.
+	// AllUnproved bounds the accepted connections from all addresses whose client has not authenticated. One more closes the
+	// oldest from the address that has the most of them. So clients that do not authenticate push out each other. 0 means no
+	// bound.
 	AllUnproved int
 	// Refused is called for each refused connection. It must not block. nil means that nothing is called.
 	Refused func(from netip.AddrPort, why Reason, err error)
@@ -133,8 +134,8 @@ func (g *Gate) Close() error {
 	return err
 }
 
-// run accepts connections until the listener is closed. After an error it waits until the Gate's Accept has returned the error.
-// So a lasting error does not make it spin.
+// run accepts connections until the listener is closed. After an error, run waits until the Gate's Accept has returned that
+// error, so that a lasting error does not make run spin.
 func (g *Gate) run() {
 	for {
 		c, err := g.Listener.Accept()

@@ -10,9 +10,10 @@ type LocalListener struct {
 	others *tally[string] // by owner
 }
 
-// Local returns a listener that never closes a connection that this process itself has made. Of all other connections it keeps
-// as many as most says: one more closes the oldest of the user that has the most. So a short request is served even if other
-// programs hold connections open, or another user's open ever more. The user is no proof: many images run as the same one.
+// Local returns a listener that never closes a connection that this process itself has made. Of all other connections it keeps at
+// most the given number. One more closes the oldest connection of the user who has the most. So a short request is served even if
+// other programs hold connections open, or if another user's programs open ever more. A user may be many programs, because many
+// images run as the same user.
 func Local(l net.Listener, most int) *LocalListener {
 	others := newTally[string](most, most)
 	others.yields = true

@@ -11,9 +11,9 @@ import (
 )
 
 // Newcomers is a listener on a loopback address, where all of the host's programs share one source address. A connection is a
-// newcomer until the server says that its client has authenticated. The number of newcomers is bounded: one more closes the
-// oldest newcomer of the user who has the most. So a client that authenticates with its first request is served, even if others
-// hold connections open, during the handshake or after it.
+// newcomer until the server says that its client has authenticated. A newcomer beyond the bound closes the oldest newcomer of the
+// user who has the most. So a client that authenticates with its first request is served, even if others hold connections open,
+// during the handshake or after it.
 type Newcomers struct {
 	net.Listener
 	all     *tally[string]
@@ -21,8 +21,8 @@ type Newcomers struct {
 	owner   func(net.Conn) string
 }
 
-// NewNewcomers returns a listener that keeps at most the given number of newcomers. It calls refused for each one that it
-// closes; nil means that nothing is called. refused must not block.
+// NewNewcomers returns a listener that keeps at most the given number of newcomers. It calls refused for each one that it closes.
+// A nil refused means that nothing is called. refused must not block.
 func NewNewcomers(l net.Listener, most int, refused func(from netip.AddrPort, why Reason, err error)) *Newcomers {
 	if refused == nil {
 		refused = func(netip.AddrPort, Reason, error) {}

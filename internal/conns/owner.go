@@ -64,7 +64,7 @@ type Socket struct {
 }
 
 // socketOf returns the client's end of a connection on this host. It asks the kernel for this one socket. If the kernel does not
-// allow that, it reads the list of all sockets, which takes some milliseconds.
+// allow that, socketOf reads the list of all sockets, which takes some milliseconds.
 func socketOf(local, remote net.Addr) (Socket, error) {
 	to, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -204,8 +204,8 @@ func Sockets(table []byte) (all []Socket) {
 	return all
 }
 
-// end reads one end of a socket: words of the machine's own byte order, and a port. An IPv4 connection may be on the list for
-// IPv6.
+// end parses one end of a socket from the kernel's list, ADDRESS:PORT in hexadecimal. The address is in 32-bit words of the
+// machine's byte order. The list for IPv6 shows some IPv4 connections by IPv4-mapped addresses; end returns these as IPv4.
 func end(field string) (netip.AddrPort, bool) {
 	host, port, _ := strings.Cut(field, ":")
 	number, err := strconv.ParseUint(port, 16, 16)

@@ -21,9 +21,10 @@ func newTally[S comparable](most, all int) *tally[S] {
 	return &tally[S]{most: most, all: all, open: map[S]*list.List{}}
 }
 
-// enter adds a connection, or returns false if its source already has t.most and does not yield. crowded is the connection that
-// gives way: the oldest of its own source, or, if all sources together have too many, the oldest of the source with the most.
-// crowded has lost its place, and the caller must close it. Whoever closes the added connection calls leave, once or more.
+// enter adds a connection. It returns false if the connection's source already has t.most and t.yields is false. crowded is the
+// connection that gives way: the oldest of the same source or, if all sources together have too many, the oldest of the source
+// with the most. crowded has lost its place, and the caller must close it. Whoever closes the added connection calls leave, once
+// or more.
 func (t *tally[S]) enter(source S, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

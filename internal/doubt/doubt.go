@@ -1,8 +1,8 @@
 // Package doubt decides when to believe a source that contradicts what is known. A source that has lost its content, or has not
-// been filled yet, looks as if all its objects were deleted. But that rarely lasts long.
+// been filled yet, looks as if all its objects were deleted. But it rarely looks so for long.
 //
-// A Policy holds the times on which several packages must agree: how often and for how long a source must insist, and how long
-// to wait between two reads of it. All packages that read, serve or wait for such a source use the same Policy.
+// A Policy holds the times on which several packages must agree. All packages that read, serve or wait for such a source use the
+// same Policy.
 //
 // The package is pure: callers pass the time, which should be monotonic.
 package doubt
@@ -14,7 +14,7 @@ import (
 )
 
 // ErrSuspicious says that a snapshot would remove more objects than a healthy source removes at once. Offer the snapshot again
-// later: a source that insists is believed.
+// later: the source is believed if it insists.
 var ErrSuspicious = errors.New("the snapshot would remove more than half of the objects")
 
 const (
@@ -41,7 +41,7 @@ func Shown() Policy { return Policy{For: 30 * time.Second} }
 // was off, and a client waits for the answer. So the source is doubted for at most 10 s.
 func Restored() Policy { return Policy{For: 8 * time.Second, Enough: 10 * time.Second} }
 
-// Pause is how long to wait before the next offer. With it the last necessary offer comes no earlier than For after the first.
+// Pause is how long to wait before the next offer, so that the last necessary offer comes no earlier than For after the first.
 // Callers add a random part of up to Spread.
 func (p Policy) Pause() time.Duration { return p.For / (tries - 1) }
 
@@ -57,8 +57,8 @@ type Doubt struct {
 	offers      int       // 0 means that there is none
 }
 
-// Offer records that a source contradicts what is known, and reports whether to believe the source now. Once it is believed,
-// the incident is over.
+// Offer records that a source contradicts what is known, and reports whether to believe the source now. Once the source is
+// believed, the incident is over.
 func (d *Doubt) Offer(now time.Time, p Policy) bool {
 	if now.Sub(d.last) > forgetAfter {
 		d.offers = 0
@@ -85,9 +85,9 @@ type Guard struct {
 	doubt Doubt
 }
 
-// Check decides whether a snapshot may be applied now. have is the number of present objects, and remove the number of those
-// that the snapshot would remove. Check returns ErrSuspicious if the snapshot may not be applied. With fewer than minimum
-// objects (usually Minimum), nothing is suspicious. A snapshot that passes ends the incident.
+// Check returns nil if a snapshot may be applied now, and ErrSuspicious if not. The parameter have is the number of present
+// objects. The parameter remove is the number of those that the snapshot would remove. With fewer than minimum present objects
+// (usually Minimum), nothing is suspicious. A snapshot that passes ends the incident.
 func (g *Guard) Check(now time.Time, p Policy, minimum, have, remove int) error {
 	if have < minimum || 2*remove <= have {
 		g.doubt.Clear()

@@ -14,16 +14,16 @@ const (
 	// Zero or less means forever, as in OpenYurt. AnnotationAutonomy takes precedence.
 	AnnotationAutonomyDuration = "node.openyurt.io/autonomy-duration"
 
-	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable are on a Pod of an autonomous node. Each holds the
-	// tolerationSeconds that the Pod's toleration had before, or OriginalForever.
+	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable are on a Pod of an autonomous node. They hold the
+	// tolerationSeconds that the Pod itself asked for, or OriginalForever.
 	AnnotationOriginalNotReady    = "apps.openyurt.io/original-not-ready-toleration-duration"
 	AnnotationOriginalUnreachable = "apps.openyurt.io/original-unreachable-toleration-duration"
 
 	// OriginalForever stands for a toleration without end.
 	OriginalForever = "infinite"
 
-	// AnnotationHeldSince is on a Pod some of whose tolerations coordinator-controller has made endless, at least while it
-	// changes them to another value. The annotation has the time at which that began (RFC 3339).
+	// AnnotationHeldSince is the time, in RFC 3339, at which coordinator-controller made tolerations of a Pod endless. It does
+	// that for good, or for a while before the tolerations get other seconds.
 	AnnotationHeldSince = "apps.openyurt.io/toleration-held-since"
 
 	// ConditionPodsKept is the Node condition that says whether, and for how long, the node's Pods are kept.

@@ -1,7 +1,7 @@
-// Package edge is the vocabulary that every other package shares: identifiers as types of their own, and the names that
-// clients, operators and other software see. It imports no package of ours, and from Kubernetes only API types.
+// Package edge is the vocabulary that our packages share: types for identifiers, and the names that clients, operators and other
+// software see. It imports no package of ours.
 //
-// The labels, annotations and object names are a contract: users of OpenYurt have them already.
+// The labels, annotations and object names are a contract with users and with other software. Some are OpenYurt's own.
 package edge
 
 import (
@@ -35,24 +35,22 @@ const (
 	// LabelNodePool on a Node names the pool that it belongs to.
 	LabelNodePool = "apps.openyurt.io/nodepool"
 
-	// LabelWorkloadPool on a workload of a YurtAppSet names the pool in which the workload runs. Any controller may have
-	// created the workload.
+	// LabelWorkloadPool, on a workload of a YurtAppSet, names the pool in which the workload runs.
 	LabelWorkloadPool = "apps.openyurt.io/pool-name"
 
-	// DelegateHeartbeat is the annotation that a node's Lease carries while another node forwards its heartbeats. The
-	// coordinator's copy of the Lease carries a label of the same key and value, so that a leader can select by it.
+	// DelegateHeartbeat is the annotation of a Lease whose heartbeats do not take the node's own link to the cloud. At the
+	// coordinator the Lease also has a label of the same key and value, by which a leader selects the Leases to forward.
 	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"
 
-	// AnnotationPutBack on a node's Lease in the cloud says that coordinator-controller has put the renewTime back, and to
-	// which time. As long as the renewTime has that value, it is no heartbeat.
+	// AnnotationPutBack, on a node's Lease in the cloud, is the time to which coordinator-controller has put the renewTime back.
+	// While the renewTime has this value, it is no heartbeat.
 	AnnotationPutBack = "openyurt.io/renew-time-put-back"
 
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
 	DelegateHeartbeatOn = "true"
 
-	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node on which the coordinator runs. The
-	// coordinator sets it, and removes it from any other. A leader forwards that Lease before others. The annotation never
-	// reaches the cloud.
+	// AnnotationCoordinatorHost marks the Lease of a coordinator's own node. The coordinator sets it on its copy of that Lease,
+	// and removes it from all other copies. A leader forwards that Lease before others. The annotation never reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
 	// AnnotationRelaysAt, on the coordinator's copy of a node's Lease, is the ADDRESS:PORT at which the node's hub relays for
@@ -63,9 +61,9 @@ const (
 	// shorter than the silence after which coordinator-controller acts.
 	ReasonGracePeriodTooShort = "GracePeriodTooShort"
 
-	// TaintUnschedulable keeps new Pods off a node whose own link is down. Its effect is PreferNoSchedule if all of the node's
-	// requests use a neighbour's link. It is NoSchedule if another node forwards its heartbeats, or if only its heartbeats use
-	// a neighbour's link.
+	// TaintUnschedulable keeps new Pods off a node whose own link is down. As a rule its effect is NoSchedule. If all of the
+	// node's requests take a neighbour's link, the effect is PreferNoSchedule, unless the pool's YurtCoordinator wants something
+	// else.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.
@@ -75,17 +73,17 @@ const (
 	// heartbeats are delegated. The API server's policies check it.
 	ReasonCloudLinkDown = "CloudLinkDown"
 
-	// LabelExcludeDisruption on a Node makes kube-controller-manager leave the node out when it counts which share of a zone is
-	// lost. Any value works. ExcludedCloudLinkDown is the value that we set for ReasonCloudLinkDown; any other value was set by
-	// somebody else.
+	// LabelExcludeDisruption on a Node, with any value, keeps the node out of kube-controller-manager's count of a zone's losses.
+	// coordinator-controller sets the value ExcludedCloudLinkDown, together with ReasonCloudLinkDown, and leaves any other value
+	// alone.
 	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 	ExcludedCloudLinkDown  = "cloud-link-down"
 
-	// Rolls are ConfigMaps in NamespaceSystem with facts that the API server's policies can't see otherwise. A roll's one key,
-	// RollEntry, has lines of KEY=VALUE; an empty roll does not exist. No pool's ConfigMap has a name with the prefix of these.
-	// ConfigMapShownNotReady lists the nodes that are shown NotReady for ReasonCloudLinkDown, with their pools.
-	// ConfigMapCoordinatedPools lists the pools that have a YurtCoordinator, with its name. ConfigMapAutonomousPools lists the
-	// pools that have an autonomous node, with the name of one such node.
+	// Rolls are ConfigMaps in NamespaceSystem with facts that the API server's policies can't see otherwise. RollEntry is the one
+	// key of each, with lines of KEY=VALUE. An empty roll does not exist. No pool's own ConfigMap has the name of a roll.
+	//   - ConfigMapShownNotReady has each node that is shown NotReady for ReasonCloudLinkDown, with its pool.
+	//   - ConfigMapCoordinatedPools has each pool that has a YurtCoordinator, with the YurtCoordinator's name.
+	//   - ConfigMapAutonomousPools has each pool that has an autonomous node, with the name of one such node.
 	ConfigMapShownNotReady    = "yurt-coordinator--shown-not-ready"
 	ConfigMapCoordinatedPools = "yurt-coordinator--coordinated-pools"
 	ConfigMapAutonomousPools  = "yurt-coordinator--autonomous-pools"
@@ -103,20 +101,19 @@ const (
 	// LeaseElection is the Lease with which the hubs of a pool elect their leader.
 	LeaseElection = "yurthub"
 
-	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current. That means that the coordinator
-	// has all of them, and that the leader keeps them up to date with the cloud.
+	// LeaseInformerSync is the Lease by which the leader declares which pool resources are current at the coordinator.
 	LeaseInformerSync = "leader-informer-sync"
 
-	// LeaseFiller is the Lease that a filler holds. A filler is a hub without a link to the cloud that pushes its pool
-	// resources to a coordinator where no hub leads. The holder may do nothing else there.
+	// LeaseFiller is the Lease that a filler holds for its turn. The holder may push pool resources while nobody leads. The Lease
+	// allows nothing else.
 	LeaseFiller = "yurthub-filler"
 )
 
 // FillerTurn is how long a hub may hold LeaseFiller, which is not renewed.
 const FillerTurn = 15 * time.Second
 
-// ElectionTerm is how long a hub leads without renewing the election Lease. So if nobody knows whether a former leader still
-// leads, the Lease must also stay vacant for that time.
+// ElectionTerm is the longest time for which a hub leads without renewing the election Lease. If a former leader may still lead,
+// the Lease stays vacant for that time.
 const ElectionTerm = 4 * time.Second
 
 // Ports.
@@ -127,12 +124,11 @@ const (
 	// PortCoordinatorProbes is where a coordinator answers kubelet's probes, with TLS, on the loopback interface.
 	PortCoordinatorProbes = 10271
 
-	// PortCoordinatorLinks is where a coordinator shows its page to whoever has a link, with TLS, on its node's address. It is
-	// closed while there is no link.
+	// PortCoordinatorLinks is where a coordinator shows its page by PageLinks, with TLS, on its node's address. The port is
+	// closed while there is no PageLink.
 	PortCoordinatorLinks = 10272
 
-	// PortHub is where a hub serves kubelet and the host's other programs. kubelet authenticates to the hub; the other programs
-	// use credentials of their own.
+	// PortHub is where a hub serves kubelet and the host's other programs.
 	PortHub = 10261
 
 	// PortHubTLS is where a hub serves Pods.
@@ -183,8 +179,8 @@ func (n NodeName) HubUser() string { return hubUserPrefix + string(n) }
 // heartbeats. The ServiceAccount does not exist, so nobody can get a token for it.
 func (p PoolName) Forwarder() string { return forwarderPrefix + string(p) }
 
-// ForwardingUser is the user name of the Forwarder. It may write the Leases of that pool's nodes and the report about them, and
-// nothing else.
+// ForwardingUser is the user name of the Forwarder. This user may write the Leases of the pool's nodes and the pool's reports
+// (ReportLease), and nothing else.
 func (p PoolName) ForwardingUser() string {
 	return "system:serviceaccount:" + corev1.NamespaceNodeLease + ":" + p.Forwarder()
 }

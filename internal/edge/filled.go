@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NodePools are all NodePools, as a resource that a pool may share. OwnNodePools has only the pool's own NodePool, which the
-// leader also brings to the coordinator. It has another name, because otherwise hubs would take the one NodePool for all.
+// NodePools is the resource of all NodePools, which a pool may share. OwnNodePools is the pool's own NodePool alone. It has
+// another name, because otherwise hubs would take the one NodePool for all of them.
 var (
 	NodePools    = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
 	OwnNodePools = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "ownnodepools"}

@@ -30,9 +30,9 @@ func (s Slot) key(of string) string {
 	return of + "-" + strconv.Itoa(int(s))
 }
 
-// Generation identifies one coordinator of a pool. Each Pod that runs a coordinator has a greater number than the Pods before
-// it in its slot. A coordinator has its Generation as the serial number in the subject of its serving certificate. The zero
-// Generation stands for slot 0 and a certificate without a generation.
+// Generation identifies one coordinator of a pool. Within a slot, each new Pod of the coordinator gets a greater Number. The
+// serving certificate has the Generation as the serial number of its subject. A certificate without a generation stands for the
+// zero Generation.
 type Generation struct {
 	Slot   Slot
 	Number uint64

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// History numbers the cloud's histories. A cloud that was restored from a backup, or rebuilt, continues from the backup's
-// revision, so revisions of two histories can't be compared. A hub that sees such a cloud raises the number. Every hub begins
-// with history 0.
+// History is the number of the cloud's past. A cloud that was restored from a backup, or rebuilt, goes back to earlier revisions,
+// so revisions of two histories can't be compared. A hub that sees such a cloud raises the number. Every hub begins with history
+// 0.
 //
-// A filler's objects belong to a history of their own, below all histories of the cloud (Filled). So anything that a leader
-// brings from the cloud is later, and replaces them.
+// What a filler brings belongs to a history of its own (Filled), which is before all histories of the cloud. So anything that a
+// leader brings from the cloud is later, and replaces it.
 type History int64
 
 // histories bounds the cloud's histories. A filled history is the cloud's number minus this, so it is below 0.
@@ -21,9 +21,9 @@ const histories = 1 << 62
 // mostHistories is more than a cloud has: if it is restored from a backup each hour, it has fewer in a century.
 const mostHistories = 1 << 20
 
-// Believable reports whether a hub may take somebody's word that the cloud is in this history. Hubs keep the number, and it
-// never falls. So whoever brings them near its end would leave none for the histories that follow. The bound is the same for all
-// and for ever: else who has climbed to it would find a new one. What a hub has seen by itself has no bound.
+// Believable reports whether a hub may believe somebody who says that the cloud is in this history. A hub's number never falls,
+// so a false report of a very high one would leave no numbers for later histories. The bound is fixed, because a bound relative
+// to the hub's own number could be raised in steps. What a hub has seen by itself has no bound.
 func (h History) Believable() bool { return h.OfCloud() <= mostHistories }
 
 // Filled is the history of objects that a filler brought, if the filler had them from history h of the cloud. Filled histories
@@ -57,8 +57,8 @@ func (h History) String() string {
 	return strconv.FormatInt(int64(h), 10)
 }
 
-// Moment is a revision in a history. Every moment of a later history is after every moment of an earlier one. The zero Moment
-// is before all others.
+// Moment is a revision in a history. Every moment of a later history is after every moment of an earlier one. The zero Moment is
+// before all other moments of the cloud, and after all filled ones.
 type Moment struct {
 	History  History
 	Revision Revision
@@ -74,16 +74,16 @@ func (m Moment) String() string {
 	return fmt.Sprintf("revision %d of history %s", m.Revision, m.History)
 }
 
-// HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without it they
-// belong to the first history. If a watch asks for another history than the mirror's own, the mirror answers 410. If the
-// mirror's own history is filled, it answers 503.
+// HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without the header, the
+// history is the first one. If a watch names another history than the mirror's own, the mirror answers 410, or 503 if the
+// mirror's own history is filled.
 const HeaderHistory = "Openyurt-History"
 
 // HeaderRevision, in an answer, is the revision that the mirror has reached.
 const HeaderRevision = "Openyurt-Revision"
 
-// AnnotationHistory, on LeaseInformerSync, is the history of all revisions in AnnotationAppliedRevisions. Without it they
-// belong to the first history.
+// AnnotationHistory, on LeaseInformerSync, is the history of all revisions in AnnotationAppliedRevisions. Without it, the history
+// is the first one.
 const AnnotationHistory = "openyurt.io/cloud-history"
 
 // ParseHistory reads what String writes; "" is the first history. It fails on anything else.

@@ -11,8 +11,8 @@ import (
 // It never reaches the cloud.
 const AnnotationHub = "openyurt.io/hub"
 
-// AnnotationHubs, on the Lease that ReportLease names, is the summary of the pool's hubs, in the form of PoolHubs.String. It is
-// about as long for a large pool as for a small one.
+// AnnotationHubs, on the Lease that ReportLease names, is the summary of the pool's hubs, in the form of PoolHubs.String. Its
+// length hardly depends on the size of the pool.
 const AnnotationHubs = "openyurt.io/hubs"
 
 // HubReport is a hub's report about itself to its pool.
@@ -179,8 +179,8 @@ func strange(kind string, l Life) bool {
 	return kind != CertificateClient && kind != CertificateServing || l.Until <= l.From
 }
 
-// Since returns what the links have carried since before was counted. If a counter is lower than in before, the hub has
-// restarted, so all of it is new.
+// Since returns what the links have carried since an earlier count, the parameter before. If a counter is lower than it was, its
+// hub has restarted, and all of the counter is new.
 func (c Carried) Since(before Carried) Carried {
 	news := Carried{}
 	for kind, b := range c {

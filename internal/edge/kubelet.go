@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// AnnotationKubelet describes a kubelet's serving certificate, as the node's hub has found it in kubelet's files. On the
-// coordinator's copy of the node's Lease, its value is one KubeletServing.String. The coordinator uses that value, and it never
-// reaches the cloud. On the Lease that ReportLease names, it says how each kubelet of the pool is verified, in the form of
-// JoinKubelets.
+// AnnotationKubelet says how kubelets' serving certificates can be verified. On the coordinator's copy of a node's Lease it is
+// one KubeletServing.String of the node's hub, which never reaches the cloud. On the Lease that ReportLease names it has the
+// KubeletWay of all nodes, in the form of JoinKubelets.
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
-// PrefixReports is the prefix of annotations that later releases may add to reports. The chart's policy forwarder-writes does
-// not know them, but accepts a few of them, of bounded size. So hubs may be newer than the chart. The next reporter removes
-// those that it does not know.
+// PrefixReports begins the names of annotations that later releases may add to reports. The chart's policy forwarder-writes
+// accepts a few of them, of bounded size, so that hubs may be newer than the chart. A hub that writes a report removes those that
+// it does not know.
 const PrefixReports = "report.openyurt.io/"
 
 // AnnotationsOfReports are the annotations of a report that coordinator-controller reads.
@@ -28,8 +27,8 @@ const (
 	KubeletPinned KubeletWay = "pinned"
 	// KubeletSigned means that the cluster's authority has signed the certificate, and it is pinned as well.
 	KubeletSigned KubeletWay = "signed"
-	// KubeletOverdue is KubeletSigned with a certificate that has less than a tenth of its life left although kubelet has
-	// serverTLSBootstrap. So nobody approves the next certificate.
+	// KubeletOverdue is KubeletSigned with a certificate that has less than a tenth of its life left. kubelet has
+	// serverTLSBootstrap, so it asks for the next certificate in time, but nobody approves the request.
 	KubeletOverdue KubeletWay = "overdue"
 	// KubeletUnapproved means that kubelet has serverTLSBootstrap, and nobody has approved its request, so it serves nothing.
 	KubeletUnapproved KubeletWay = "unapproved"
@@ -78,8 +77,8 @@ func ParseKubeletServing(value string) (KubeletServing, bool) {
 	return s, true
 }
 
-// JoinKubelets writes the KubeletWay of each node as the value of an annotation, in the order of the nodes' names:
-// "n1=pinned,n2=signed". SplitKubelets reads it.
+// JoinKubelets writes the KubeletWay of each node as the value of an annotation, sorted: "n1=pinned,n2=signed". SplitKubelets
+// reads it.
 func JoinKubelets(all map[NodeName]KubeletWay) string {
 	texts := make([]string, 0, len(all))
 	for n, w := range all {

@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// AnnotationLANAddress on a Node has the addresses at which the pool's other nodes reach it: at most one for each IP family,
-// separated by commas. Without the annotation they use the Node's InternalIP. The policy lan-address keeps nodes from writing
-// it.
+// AnnotationLANAddress on a Node has the addresses at which the pool's other nodes reach the node: at most one for each IP
+// family, separated by commas. Without the annotation they use the Node's InternalIP. The policy lan-address keeps nodes from
+// writing the annotation.
 const AnnotationLANAddress = "openyurt.io/lan-address"
 
 // maxLANAddresses is one for each IP family.
 const maxLANAddresses = 2
 
-// LANAddresses returns the addresses in a Node's AnnotationLANAddress, the preferred one first. It returns nil if one of them
-// can't be an address on a LAN.
+// LANAddresses returns the addresses in a Node's AnnotationLANAddress, the preferred one first; nil if the annotation is invalid.
 func LANAddresses(annotations map[string]string) []netip.Addr {
 	all, err := ParseLANAddresses(annotations[AnnotationLANAddress])
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// AnnotationLine says how good a node's own link to the cloud is, as its hub measures it. It is on the coordinator's copy of
-// the node's Lease, and its value is one Line.String. It never reaches the cloud. Without it nothing is known of the link.
+// AnnotationLine, on the coordinator's copy of a node's Lease, says how good the node's own link to the cloud is, as its hub
+// measures it. The value is one Line.String, and never reaches the cloud. Without it, nothing is known of the link.
 const AnnotationLine = "openyurt.io/cloud-line"
 
-// AnnotationYielded on the election Lease says when a leader last left the lead to a node with a better line, in seconds since
-// 1970 by that leader's clock. AnnotationYieldedTo names that node, until a hub leads again.
+// AnnotationYielded, on the election Lease, says when a leader last left the lead to a node of its choice, in seconds since 1970
+// by that leader's clock. AnnotationYieldedTo names that node, until a hub leads again.
 const (
 	AnnotationYielded   = "openyurt.io/yielded"
 	AnnotationYieldedTo = "openyurt.io/yielded-to"
@@ -20,8 +20,7 @@ const (
 // Line is the quality of a node's link to the cloud, measured by its own heartbeats.
 type Line struct {
 	// Answer is how long the cloud takes to answer a heartbeat, and Spread is how much that varies. They are the smoothed round
-	// trip and its variation of RFC 6298, to the millisecond. Lost packets are sent again and so arrive later. So losses raise
-	// both.
+	// trip and its variation of RFC 6298, to the millisecond. Losses raise both, because what is lost is sent again.
 	Answer, Spread time.Duration
 	// Lost is how many heartbeats of the last ten minutes the cloud did not answer.
 	Lost int

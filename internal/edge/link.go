@@ -2,8 +2,9 @@ package edge
 
 import "time"
 
-// PathLinks is where operators make a link to a coordinator's page (POST), see which links there are (GET), and withdraw all of
-// them (DELETE). A POST answers with a NewPageLink, the others with PageLinks: those that live, or those that were withdrawn.
+// PathLinks is where operators make a link to a coordinator's page (POST), list such links (GET), and withdraw all of them
+// (DELETE). The answer to a POST is a NewPageLink. The other answers are PageLinks: those that live, or those that were
+// withdrawn.
 const PathLinks = "/links/v1"
 
 const (

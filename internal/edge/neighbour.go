@@ -14,8 +14,7 @@ type Neighbour struct {
 }
 
 // RankNeighbours sorts neighbours in the order in which a node tries them. Each node has an order of its own (rendezvous
-// hashing). If a neighbour comes or goes, the order of the others stays. So the nodes of a pool spread over the neighbours
-// without any agreement.
+// hashing), so that the nodes of a pool spread over the neighbours. If a neighbour comes or goes, the others keep their order.
 func RankNeighbours(of NodeName, all []Neighbour) {
 	type weighed struct {
 		weight [sha256.Size]byte

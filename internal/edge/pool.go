@@ -8,14 +8,13 @@ import (
 
 // Pool resources: what the nodes of a pool share.
 const (
-	// AnnotationAppliedRevisions is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources, in the form
-	// "endpointslices.discovery.k8s.io". Each value is the revision of the cloud up to which the coordinator has applied that
-	// resource, and not merely seen it.
+	// AnnotationAppliedRevisions, on LeaseInformerSync, is a JSON object. Its keys are the pool resources, in the form
+	// "endpointslices.discovery.k8s.io". Each value is the cloud's revision up to which the coordinator has the resource.
 	AnnotationAppliedRevisions = "openyurt.io/applied-revisions"
 
-	// AnnotationFilling is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources whose first list from the
-	// cloud is under way. Each value is the number of the page that the leader is reading. While the number grows, other hubs
-	// wait for the leader.
+	// AnnotationFilling, on LeaseInformerSync, is a JSON object. Its keys are the pool resources whose first list from the cloud
+	// is under way. Each value is the number of the page that the leader is reading. While that number grows, other hubs wait for
+	// the leader.
 	AnnotationFilling = "openyurt.io/filling"
 
 	// PathPage is where a coordinator serves the page that people look at.
@@ -33,8 +32,8 @@ const (
 	TopologyHostname = "kubernetes.io/hostname"
 )
 
-// These are names of a pool's coordinator in the cloud. All its objects are in NamespaceSystem, except the Secrets that only
-// coordinator-controller reads, which are in NamespaceKeys.
+// These constants describe a pool's coordinator in the cloud. All objects of the coordinator are in NamespaceSystem, except the
+// Secrets that only coordinator-controller reads, which are in NamespaceKeys.
 const (
 	// AppCoordinator is the YurtAppSet that runs the coordinators, and the value of LabelApp on their Pods.
 	AppCoordinator = "yurt-coordinator"
@@ -45,13 +44,13 @@ const (
 	// ServiceCoordinator is the Service of all coordinators. Each node sees only the endpoints of its own pool.
 	ServiceCoordinator = "yurt-coordinator-apiserver"
 
-	// MinPoolNodes is how many nodes a pool must have for a coordinator. With two nodes, one that is cut off could not tell
-	// which of the two leads.
+	// MinPoolNodes is how many nodes a pool must have for a coordinator, by default. With fewer, a coordinator can do less
+	// (docs/small-pools.md).
 	MinPoolNodes = 3
 )
 
-// Keys of the ConfigMap that tells a pool's hubs where their coordinators are. DiscoveryServer and DiscoveryGeneration are the
-// keys of slot 0; see Slot.ServerKey for the other slots. All other keys apply to the whole pool.
+// These are the keys of the ConfigMap that tells a pool's hubs where their coordinators are. DiscoveryServer and
+// DiscoveryGeneration are for slot 0; see Slot.ServerKey for the other slots. All other keys apply to the whole pool.
 const (
 	// DiscoveryServer is the coordinator's address, https://HOST:PORT.
 	DiscoveryServer = "server"
@@ -59,15 +58,15 @@ const (
 	DiscoveryServerName = "serverName"
 	// DiscoveryCA is the PEM bundle that verifies the coordinator's certificate.
 	DiscoveryCA = "ca.crt"
-	// DiscoveryClients are the credential ids of the client certificates that the coordinator may show to the pool's
-	// kubelets, one per line.
+	// DiscoveryClients are the credential ids of the certificates that coordinators may show to the pool's kubelets, one per
+	// line.
 	DiscoveryClients = "kubelet-clients"
 	// DiscoveryGeneration is the Generation of the coordinator's certificate.
 	DiscoveryGeneration = "generation"
 	// DiscoveryNodes are addresses of the pool's nodes, one per line: a coordinator that has moved is at one of them.
 	DiscoveryNodes = "nodes"
-	// DiscoveryDenied names nodes and hubs whose certificates no longer hold in the pool, one per line: their users, or
-	// CertificateIDPrefix and a certificate's digest.
+	// DiscoveryDenied names nodes and hubs whose certificates are no longer valid in the pool, one per line. A line is a user
+	// name, or CertificateIDPrefix with a certificate's digest.
 	DiscoveryDenied = "denied"
 )
 
@@ -85,8 +84,8 @@ func (p PoolName) CoordinatorUser() string { return CoordinatorUsers + ":" + str
 // while the pool has a coordinator.
 func (p PoolName) DiscoveryConfigMap() string { return "yurt-coordinator-" + string(p) }
 
-// CoordinatorServerName is the DNS name in the certificate of a pool's coordinator, besides its addresses. Each pool has its
-// own name, so that no coordinator can impersonate that of another pool.
+// CoordinatorServerName is the DNS name in the certificate of a pool's coordinator, besides its addresses. Each pool has its own
+// name, so that no coordinator can impersonate the coordinator of another pool.
 func (p PoolName) CoordinatorServerName() string {
 	return string(p) + "." + ServiceCoordinator + "." + NamespaceSystem + ".svc"
 }
@@ -107,23 +106,22 @@ func (p PoolName) CoordinatorSecret() string { return p.CoordinatorSecretIn(0) }
 // KubeconfigSecret is the name of the Secret that a pool's operators use.
 func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }
 
-// AuthoritySecret is the name of the Secret with the authority that signs for CoordinatorSecret and KubeconfigSecret. It is in
-// NamespaceKeys: only coordinator-controller reads it.
+// AuthoritySecret is the name of the Secret, in NamespaceKeys, with the authority that signs the certificates in
+// CoordinatorSecret and KubeconfigSecret.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
 
-// HubsAuthoritySecret is the name of the Secret with the authority that signs the hubs' serving certificates, and nothing else.
-// It is in NamespaceKeys: only coordinator-controller reads it. A pool's name has no dot, so the name can't collide with
-// another pool's Secret.
+// HubsAuthoritySecret is the name of the Secret, in NamespaceKeys, with the authority that signs the hubs' serving certificates,
+// and nothing else. No pool's name has a dot, so this is the name of no other pool's Secret.
 func (p PoolName) HubsAuthoritySecret() string { return "yurt-coordinator-" + string(p) + ".hubs-ca" }
 
-// KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. It is in NamespaceKeys: only
-// coordinator-controller reads it, and copies the keys that the coordinator needs into CoordinatorSecret.
+// KubeletClientSecret is the name of the Secret, in NamespaceKeys, with the coordinator's keys for kubelets.
+// coordinator-controller copies the keys that the coordinator needs into the coordinator's own Secret.
 func (p PoolName) KubeletClientSecret() string {
 	return "yurt-coordinator-" + string(p) + "-kubelet-client"
 }
 
-// KubeletClientRequest is the name of the CertificateSigningRequest for a key of KubeletClientSecret, given the key's public
-// half in DER. A policy allows coordinator-controller only such names (controller-rights.yaml).
+// KubeletClientRequest is the name of the CertificateSigningRequest for a key of KubeletClientSecret, given the key's public half
+// in DER. A policy (controller-rights.yaml) allows coordinator-controller only names of this form.
 func (p PoolName) KubeletClientRequest(public []byte) string {
 	sum := sha256.Sum256(public)
 	return p.KubeletClientSecret() + "-" + hex.EncodeToString(sum[:8])

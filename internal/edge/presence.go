@@ -8,12 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PathState is where a coordinator tells its pool's hubs the pool's state: by GET, as JSON lines. Each line is a State. The
-// first line has everything that the hub asked for; each later one has the changes since.
+// PathState is where a coordinator tells its pool's hubs the pool's state. The answer to a GET is JSON lines, each of which is a
+// State. The first line has everything that the hub asked for. Each later line has what has changed since the line before.
 const PathState = "/state/v1"
 
-// QueryPresence is a parameter of PathState. With it the answer also says which nodes are silent (NodesOnly), or that and which
-// Pods there are (NodesAndPods). A hub asks for Pods only at its home, the one coordinator that it works with.
+// QueryPresence is a parameter of PathState. With NodesOnly, the answer also says which nodes are silent. With NodesAndPods, the
+// answer adds which Pods there are. A hub asks for Pods only at its home.
 const (
 	QueryPresence = "presence"
 	NodesOnly     = "nodes"
@@ -23,8 +23,8 @@ const (
 // QueryAfter, a parameter of PathState, asks only for the heartbeats after a Leases.Position.
 const QueryAfter = "after"
 
-// QueryRelaying, a parameter of PathState, asks which nodes relay. The answer is one line, a Relaying. A coordinator that
-// started recently and has heard of no node yet answers 503.
+// QueryRelaying, a parameter of PathState, asks which nodes relay. The answer is one line, a Relaying. A coordinator that started
+// recently, and has heard of no node yet, answers 503.
 const QueryRelaying = "relaying"
 
 // MostRelaying is the largest number of neighbours in a Relaying.
@@ -32,9 +32,9 @@ const MostRelaying = 32
 
 // Relaying is what a coordinator answers to QueryRelaying.
 type Relaying struct {
-	// Neighbours are the nodes that relay and have renewed their Leases within the Leases' duration, by the coordinator's
-	// clock. The asking node is not among them. If there are more than MostRelaying, the answer has the first of them in the
-	// asking node's RankNeighbours order. nil means that the line is no Relaying.
+	// Neighbours are the nodes that relay, without the asking node. Each has renewed its Lease within the Lease's duration, by
+	// the coordinator's clock. If there are more than MostRelaying, these are the first in the asking node's RankNeighbours
+	// order. nil means that the line is no Relaying.
 	Neighbours []Neighbour `json:"relaying"`
 }
 
@@ -81,8 +81,8 @@ type PodPresence struct {
 
 	// IPs are the Pod's addresses, at most one of each family. A Pod without addresses has not started yet, or has ended.
 	IPs []netip.Addr `json:"ips,omitempty"`
-	// Ready is the Pod's condition Ready. Overruled means that the cloud has set that condition to false because it did not
-	// hear from the node, and that kubelet has not reported since.
+	// Ready is the Pod's condition Ready. Overruled means that the cloud has set that condition to false because it did not hear
+	// from the node, and that kubelet has not reported since then.
 	Ready     bool `json:"ready,omitempty"`
 	Overruled bool `json:"overruled,omitempty"`
 	// Terminating means that the Pod is being deleted. Finished means that it has run to its end, or failed for good.
@@ -107,15 +107,15 @@ type Heard struct {
 	Silent bool
 }
 
-// MayBeEndpoint reports whether a Pod may have an address. As in Kubernetes, an endpoint may not be a loopback or link-local
-// address, nor a multicast or unspecified one: to each client of a Service that would mean something near the client.
+// MayBeEndpoint reports whether an address may be a Pod's. As in Kubernetes, loopback, link-local, multicast and unspecified
+// addresses may not, because at each client of a Service they would mean something else.
 func MayBeEndpoint(ip netip.Addr) bool { return ip.Unmap().IsGlobalUnicast() }
 
-// PresenceOf returns what endpoints need to know of a Pod. The caller fills in its revision and Said.
+// PresenceOf returns what endpoints need to know of a Pod, without Revision, History and Said, which the caller adds.
 //
-// PresenceOf recognizes Overruled by an empty reason of the condition. kubelet gives a reason whenever it sets a Pod to not
-// ready. kube-controller-manager sets all Pods of a silent node to not ready, and leaves the reason empty, as it was while the
-// Pod was ready.
+// An empty reason of the condition Ready means Overruled. kubelet gives a reason whenever it sets a Pod to not ready.
+// kube-controller-manager sets all Pods of a silent node to not ready, and leaves the reason empty, as it was while the Pod was
+// ready.
 func PresenceOf(p *corev1.Pod) PodPresence {
 	is := PodPresence{
 		PodName: PodName{p.Namespace, p.Name}, UID: string(p.UID), Node: NodeName(p.Spec.NodeName),

@@ -1,7 +1,7 @@
 package edge
 
-// What hubs bring to a coordinator has two shares: the pool's resources, below PathMirror, and each node's own objects, below
-// PathOwn. At any time a share is in a named state, and a push brings it from one state to the next:
+// Hubs push two shares to a coordinator: the pool's resources, below PathMirror, and their nodes' own objects, below PathOwn. A
+// share is always in a state that has a name, and a push brings it from one state to the next:
 //
 //	GET  SHARE                                    where the share stands (PoolState, NodeState)
 //	POST SHARE/{group|core}/{version}/{resource}  a watch stream, in batches; each is answered by a line (Taken)
@@ -10,7 +10,7 @@ package edge
 // the refusal is also the first line, its code is the code of the answer.
 const (
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions. The state of a resource is the
-	// revision up to which the coordinator has it.
+	// revision up to which the coordinator has that resource.
 	PathMirror = "/mirror/v1"
 
 	// PathOwn is where hubs push their own nodes' objects. The state of a node's objects is the ETag of the GET, without quotes.
@@ -27,8 +27,7 @@ const (
 	QueryFrom = "from"
 	// QueryTerm is the leaseTransitions of the Lease under which the pusher leads, or fills.
 	QueryTerm = "term"
-	// QueryLocal marks a node's own objects that hold more than the cloud's version: changes by the node that have not reached
-	// the cloud yet.
+	// QueryLocal marks a push of a node's own objects that have changes by the node, which have not reached the cloud yet.
 	QueryLocal = "local"
 )
 

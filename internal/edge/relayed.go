@@ -7,15 +7,15 @@ import (
 )
 
 // AnnotationRelayedBy on a Lease says that the node writes the Lease itself, over a neighbour's line. Its value is one
-// Relayed.String. In the cloud it stands beside DelegateHeartbeat. On the coordinator's copy it stands without that mark, so
-// that no leader forwards the heartbeat.
+// Relayed.String. In the cloud the Lease also has DelegateHeartbeat. The coordinator's copy does not, so that no leader forwards
+// the heartbeat.
 const AnnotationRelayedBy = "openyurt.io/relayed-by"
 
 // Relayed is how a node reaches the cloud over a neighbour's line. The zero Relayed means that it does not.
 type Relayed struct {
 	By NodeName
-	// HeartbeatsOnly says that only the node's heartbeats and its Node's status use that line. Its kubelet gets nothing else
-	// from the cloud.
+	// HeartbeatsOnly says that only the node's heartbeats and its Node's status take the neighbour's line. kubelet gets nothing
+	// else from the cloud.
 	HeartbeatsOnly bool
 }
 

@@ -14,13 +14,13 @@ import (
 // in the form of JoinNodes.
 const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 
-// ReportLease is the name of a leader's report, a Lease in the cloud's kube-node-lease. The report names the leader (as the
-// Lease's holder) and the pool's nodes that the leader hears. There is one for each slot, because several hubs may lead, each
-// at another coordinator. A hub that leads at several coordinators writes one report about all of them, in the lowest of their
-// slots. So a hub that leads everywhere, as is usual, writes only the report of slot 0.
+// ReportLease is the name of a leader's report, a Lease in the cloud's kube-node-lease. The holder of the Lease is the leader,
+// and the report lists the pool's nodes that the leader hears. Each slot has a report of its own, because each coordinator may
+// have another leader. A hub that leads at several coordinators writes one report about all of them, in the lowest of their
+// slots.
 //
-// The leader renews the report every 3 minutes, or every 5 on a metered link. The Lease's duration is twice that time: see
-// ReportLasts. Readers combine all valid reports of a pool: see Reports.
+// The leader renews the report at least every 3 minutes, or every 5 on a metered link. The Lease's duration is twice that time
+// (see ReportLasts). Readers combine all valid reports of a pool (see Reports).
 func (p PoolName) ReportLease(of Slot) string { return of.App() + "-" + string(p) }
 
 // ReportOf returns the pool and the slot of a report, given its Lease's name. An empty pool means that the Lease is no report.
@@ -34,9 +34,9 @@ func ReportOf(lease string) (PoolName, Slot) {
 	return "", 0
 }
 
-// ReportLasts returns how long a report is valid, from its Lease's duration in seconds. It adds a quarter, because clocks and
-// lines differ. A duration below 2 minutes, or nil, counts as 2 minutes; one above 12 minutes counts as 12. So no leader is
-// believed for more than a quarter of an hour.
+// ReportLasts returns how long a report is valid: its Lease's duration in seconds, and a quarter more, because clocks and lines
+// differ. A duration below 2 minutes, or nil, counts as 2 minutes; one above 12 minutes counts as 12. So no leader is believed
+// for more than a quarter of an hour.
 func ReportLasts(seconds *int32) time.Duration {
 	const least, most = 2 * time.Minute, 12 * time.Minute
 	lasts := least

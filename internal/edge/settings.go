@@ -21,8 +21,7 @@ const (
 	SettingsFrom = "from"
 )
 
-// AnnotationSettings is on a Node. The node's hub writes there which generation of its pool's settings it runs with: see
-// SettingsReport.
+// AnnotationSettings on a Node is the SettingsReport.String of the node's hub.
 const AnnotationSettings = "openyurt.io/hub-settings"
 
 // SettingsState is why a hub does not run with its pool's newest settings. Empty means that it does.

@@ -1,7 +1,7 @@
 package edge
 
-// A shown revision is one that the cloud never gave. A hub uses it for an object that it shows in another form than the cloud
-// does (ADR 19). Its bit 62 is set; below that come the object's own revision, and then a digest of the shown form.
+// A shown revision is one that no API server has given. A hub uses it for an object that it shows in another form than the cloud
+// does (ADR 19). Bit 62 is set; below that bit come the object's own revision, and then a digest of the shown form.
 const (
 	shownBit   = 62
 	digestBits = 20
@@ -9,7 +9,7 @@ const (
 )
 
 // Shown returns the revision for an object that is shown in another form, from the object's own revision and a digest of that
-// form. Shown returns a revision that is too large (after 139 years of 1000 writes a second) as it is.
+// form. It returns a revision above maxShown as it is. At 1000 writes a second, a cloud takes 139 years to get there.
 func Shown(revision Revision, digest uint32) Revision {
 	if revision > maxShown {
 		return revision

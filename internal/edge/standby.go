@@ -5,9 +5,8 @@ import "strconv"
 // LabelSlot names the slot of what runs a standby: its Deployment, ReplicaSets and Pods. Those of slot 0 have no such label.
 const LabelSlot = "openyurt.io/coordinator-slot"
 
-// LabelCoordinatorNode is on Nodes on which their pool's coordinators should preferably run. Its value is the rank: 0 is the
-// best. Kubernetes lets no node set a label of this domain on itself (NodeRestriction). So no node can attract its pool's
-// coordinator with it.
+// LabelCoordinatorNode is on Nodes that should run their pool's coordinators if possible. Its value is the rank: 0 is the best.
+// Kubernetes lets no node set a label of this domain on itself (NodeRestriction), so no node can attract the coordinator.
 const LabelCoordinatorNode = "openyurt.node-restriction.kubernetes.io/coordinator"
 
 const (
@@ -17,8 +16,8 @@ const (
 	LabelCoordinatorSettings = "openyurt.io/coordinator-settings"
 )
 
-// App is the name of the YurtAppSet that runs the coordinators of a slot, and the prefix of the names of the slot's objects. No
-// pool's name begins with a dash. So no object of slot 0 has the name of an object of another slot.
+// App is the name of the YurtAppSet that runs the coordinators of a slot, and the prefix of the names of the slot's objects.
+// Objects of two slots never have the same name, because no pool's name begins with a dash.
 func (s Slot) App() string {
 	if s == 0 {
 		return AppCoordinator

@@ -2,17 +2,18 @@ package edge
 
 import "time"
 
-// Term is one period in which a hub leads its pool. It is the fence for the leader's writes: the leader checks Valid before
-// each. Its functions are safe for concurrent use.
+// Term is one period in which a hub leads its pool, or is a filler. The hub calls Valid before each write that needs the
+// Term. The functions are safe for concurrent use.
 type Term struct {
-	// Transitions is how often the election Lease has changed its leader. It identifies the term until the coordinator restarts
-	// empty, which counts from 0 again.
+	// Transitions is the leaseTransitions of the Lease under which the hub acts. It identifies the term. A coordinator that
+	// restarts empty counts from 0 again.
 	Transitions int32
-	// Valid reports whether this hub may act as the leader right now. If the process was suspended for too long, Valid is false
-	// as soon as it runs again, even if no goroutine has noticed yet. Call it before every write.
+	// Valid reports whether this hub may act under the term right now. If the process was suspended until after the end of the
+	// term, Valid is false as soon as the process runs again.
 	Valid func() bool
-	// NotBefore returns a time by this machine's monotonic clock that is certainly earlier than the coordinator's write of a
-	// revision, and as late as this hub can tell. So it bounds the age of an event, wherever the event was delayed: in a
-	// suspended process, on a slow connection, in a buffer. It returns false if no such time is known.
+	// NotBefore returns a time by this machine's monotonic clock at which the coordinator had not yet written the given revision.
+	// It is the latest such time that this hub knows. So it bounds the age of an event, wherever the event was delayed: in a
+	// suspended process, on a slow connection, in a buffer. NotBefore returns false if this hub knows no such time. A filler's
+	// Term has no NotBefore.
 	NotBefore func(revision uint64) (time.Time, bool)
 }

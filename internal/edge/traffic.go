@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// AnnotationTraffic says what a hub has carried over its node's link to the cloud. On the coordinator's copy of the node's
-// Lease, its value is one Traffic.String, and it never reaches the cloud. On the Lease that ReportLease names, it has the
-// traffic of all nodes, in the form of JoinTraffic.
+// AnnotationTraffic says what hubs have carried over their nodes' links to the cloud. On the coordinator's copy of a node's Lease
+// it is one Traffic.String, which never reaches the cloud. On the Lease that ReportLease names it has the traffic of all nodes,
+// in the form of JoinTraffic.
 const AnnotationTraffic = "openyurt.io/cloud-traffic"
 
-// Traffic is what a hub has carried over its node's link to the cloud since it started. It counts bytes of TCP's payload, with
-// TLS but without the headers of TCP and IP.
+// Traffic is what a hub has carried over its node's link to the cloud since it started, in bytes of TCP's payload. TLS counts,
+// the headers of TCP and IP do not.
 type Traffic struct {
 	Sent     uint64    `json:"sentBytes"`
 	Received uint64    `json:"receivedBytes"`
@@ -34,8 +34,7 @@ func ParseTraffic(value string) (Traffic, bool) {
 	return t, t.String() == value
 }
 
-// JoinTraffic writes the traffic of nodes as the value of an annotation, in the order of the nodes' names: "n1=1/2/3,n2=4/5/6".
-// SplitTraffic reads it.
+// JoinTraffic writes the traffic of nodes as the value of an annotation, sorted: "n1=1/2/3,n2=4/5/6". SplitTraffic reads it.
 func JoinTraffic(all map[NodeName]Traffic) string {
 	texts := make([]string, 0, len(all))
 	for n, t := range all {

@@ -1,14 +1,14 @@
-// Package ends holds what a program takes from its machine, as values: its clocks, its random numbers and its network. All code
-// that a simulation runs uses it. It takes the place of time.Now, time.Since, time.Until and clock.PassiveClock, of math/rand's
-// globals, and of net.Dialer and net.Listen.
+// Package ends holds what a program takes from its machine, as values: clocks, random numbers and the network. All code that a
+// simulation runs uses this package in place of time.Now, time.Since, time.Until, clock.PassiveClock, math/rand's globals,
+// net.Dialer and net.Listen.
 //
-// A machine has two clocks, because they answer different questions. The wall clock tells the time of day. It may step and may
-// be wrong by decades: use it for times that leave the process, and to compare with a time from elsewhere. The running clock
-// tells how long the machine has run. It never steps, and stands still while the machine is suspended: use it for durations.
-// time.Now returns both, and the subtraction decides which one counts. In a testing/synctest bubble it has only one. Timers
-// stay with package time.
+// A machine has two clocks, because they answer different questions. The wall clock tells the time of day. It may step and may be
+// wrong by decades: use it for times that leave the process, and to compare with a time from elsewhere. The running clock tells
+// how long the machine has run. It never steps, and stands still while the machine is suspended: use it for durations. time.Now
+// returns both in one value, and the subtraction decides which one counts. In a testing/synctest bubble both are one clock.
+// Timers stay with package time.
 //
-// An interface per clock was the alternative. With these structs the zero value is the real machine, so no Config needs a
+// An interface for each clock was the alternative. With these structs the zero value is the real machine, so no Config needs a
 // default.
 package ends
 
@@ -71,9 +71,8 @@ type Moment struct{ Running, Wall time.Time }
 // IsZero reports whether m is no moment.
 func (m Moment) IsZero() bool { return m == Moment{} }
 
-// Sub returns the time from an earlier moment to m. It is measured by the running clock, or by the wall clock if that shows
-// more. The running clock stands still while the machine sleeps or its virtual machine is paused. A step of the wall clock can
-// only make the result longer.
+// Sub returns the time from an earlier moment to m, by the clock that shows more. The running clock stands still while the
+// machine sleeps or its virtual machine is paused. A step of the wall clock can only make the result longer.
 func (m Moment) Sub(from Moment) time.Duration {
 	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 }
@@ -126,11 +125,11 @@ func (c Chance) Jitter(d time.Duration, most float64) time.Duration {
 	return d + time.Duration(c.Float64()*most*float64(d))
 }
 
-// Net is the network of a machine, in both directions. The zero value is this machine's network: a nil function means that of
-// package net.
+// Net is the network of a machine, in both directions. The zero value is this machine's: a nil function means that of package
+// net.
 type Net struct {
-	// Dial opens a connection to an address, HOST:PORT. DialNear does the same for an address on the same LAN. It notices
-	// sooner when the machine there has lost its power.
+	// Dial opens a connection to an address, HOST:PORT. DialNear does the same for an address on the same LAN, and notices sooner
+	// when the machine there has lost its power.
 	Dial, DialNear func(ctx context.Context, network, address string) (net.Conn, error)
 	// Listen listens at an address.
 	Listen func(network, address string) (net.Listener, error)

@@ -9,13 +9,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// followInterval is how often Follow reads the file: an operator who has just saved it waits at most this long. Polling also
-// finds changes that file notification misses: a mounted ConfigMap is replaced by a link, and an editor renames the file.
+// followInterval is how often Follow reads the file. An operator who has just saved it waits at most this long. Polling also
+// finds changes that file notification misses, because a mounted ConfigMap is replaced by a link, and an editor renames the file.
 const followInterval = 5 * time.Second
 
-// Follow calls changed after each change of the file that --config names in fs, since Parse has read it. It logs the error that
-// changed returns. It returns nil when ctx ends. Without a file it only waits. If it can't read the file, it logs that once,
-// until it can read the file again.
+// Follow calls changed whenever the file of the flag --config differs from what was read of it before, first by Parse. It logs
+// the error that changed returns. It returns nil when ctx ends. Without a file it only waits. If it can't read the file, it logs
+// that once, until it can read the file again.
 func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error {
 	flag := fs.Lookup(FlagName)
 	if flag == nil || flag.Value.String() == "" {

@@ -23,8 +23,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// BenchmarkColdStart is the time from a hub's start to its first answer, while nothing can be reached: a list of 5000
-// EndpointSlices of 10 endpoints from its disk. It includes reading the answer, but not starting a process.
+// BenchmarkColdStart measures the start of a hub that can reach nothing, until a client has read its first answer: a list of 5000
+// EndpointSlices with 10 endpoints each, from the disk. The start of a process is not included.
 func BenchmarkColdStart(b *testing.B) {
 	dir := b.TempDir()
 	fillDisk(b, dir, 5000)

@@ -99,8 +99,8 @@ func (o *oneLease) renewed() time.Time {
 	return o.lease.Spec.RenewTime.Time
 }
 
-// TestAHubInABubble: a whole hub needs from the machine only what New gets, and files. It passes on kubelet's heartbeats, and
-// leaves no goroutine behind.
+// TestAHubInABubble: a whole hub runs with the arguments of New and files, and needs nothing else from the machine. It passes on
+// kubelet's heartbeats, and leaves no goroutine behind.
 func TestAHubInABubble(t *testing.T) {
 	for name, more := range map[string][]string{
 		"alone": nil,

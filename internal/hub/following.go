@@ -14,8 +14,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// follow builds the Set of selections that the hub caches: for itself, for the node's programs, and for callers that bring
-// their own credentials.
+// follow builds the Set of selections that the hub caches for itself, for the node's programs, and for callers.
 func (h *Hub) follow() error {
 	shared, err := h.cfg.Shared()
 	if err != nil {

@@ -23,8 +23,8 @@
 //
 // This package is the wiring. hub.go connects all parts. following.go sets up the caches, and which clients are answered from
 // them. settings.go applies settings that may change while the hub runs, and serving.go opens the ports. Each part knows only
-// what its own Config names. What other parts use is always there: a hub without a coordinator, for example, has a Membership
-// that takes no part in a pool.
+// what its own Config names. Every hub has all parts that others use. Without a coordinator, for example, its Membership takes no
+// part in a pool.
 package hub
 
 import (
@@ -106,8 +106,8 @@ type certificates interface {
 	FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error
 }
 
-// New checks the configuration, opens the cache on disk, creates kubelet's token and certificates, and builds a hub. Only Run
-// reads the certificate files. Always call Run, because only Run closes the cache on disk.
+// New checks the configuration, opens the cache on disk, reads or makes kubelet's token and certificates, and builds a hub. It
+// does not read the files of the node's certificate. Always call Run, because only Run closes the cache on disk.
 func New(own config.Config, e ends.Ends) (*Hub, error) {
 	if err := own.Validate(); err != nil {
 		return nil, err

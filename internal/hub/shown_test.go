@@ -39,8 +39,8 @@ func (c *rootCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), err
 }
 
-// TestKubeletIsShownTheHubsAuthorities: a single get shows kubelet the hub's authorities. That holds for the cloud's answer and
-// for a remembered one: both contain the cloud's authorities, and are changed when they are shown.
+// TestKubeletIsShownTheHubsAuthorities: kubelet's get of a ConfigMap shows the hub's authorities after the cloud's, both in an
+// answer of the cloud and in a remembered one.
 func TestKubeletIsShownTheHubsAuthorities(t *testing.T) {
 	h, err := stored(t, "")
 	if err != nil {

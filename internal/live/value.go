@@ -66,8 +66,8 @@ func (v *Value[T]) Wait(ctx context.Context, ok func(T) bool) (T, error) {
 	}
 }
 
-// While returns a context that ends with cause once the value does not satisfy ok. It also ends with ctx. stop ends the
-// context, and returns when its goroutine has ended.
+// While returns a context that ends with cause once the value does not satisfy the function ok. The context also ends with ctx.
+// The function stop ends it, and returns when the goroutine behind it has ended.
 func (v *Value[T]) While(ctx context.Context, ok func(T) bool, cause error) (while context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

@@ -1,11 +1,12 @@
 // Package logs says how our programs log: in Kubernetes' own forms, text or JSON, and how much.
 //
-// Several libraries log in a program: klog, with a logger of its own or without, log/slog, and log. Start makes all of them
-// write in one form, to stderr, with Kubernetes' own k8s.io/component-base/logs. The feature gates of that package would let a
-// program split or buffer its log. Our programs can't, so each line is in one stream, complete, when the call returns.
+// Several libraries log in a program: klog, with a logger of its own or without, log/slog, and log. Start makes all of them write
+// in one form, to stderr, by Kubernetes' own package k8s.io/component-base/logs. The feature gates of that package would let a
+// program split or buffer its log. Our programs give it no feature gates. So each line is in one stream, complete, when the call
+// returns.
 //
-// Invariant: no program logs the body of a request or of an answer, whatever -v says. Kubernetes' clients log bodies from level
-// 8 on, and a body may be a Secret or a token. So Most is the highest level. At that level the clients log headers, without the
+// Invariant: no program logs the body of a request or of an answer, whatever -v says. Kubernetes' clients log bodies from level 8
+// on, and a body may be a Secret or a token. So Most is the highest level. At that level the clients log headers, without the
 // content of the header Authorization.
 package logs
 
@@ -132,16 +133,15 @@ func formatIn(args []string) string {
 	return s.Format
 }
 
-// OnlyErrors makes all code that has no logger of its own, which is Kubernetes' code, log only errors. It does so only if the
-// verbosity in s is below QuietBelow. It does not change what is logged through the given logger. A program calls OnlyErrors
-// after Start.
+// OnlyErrors makes all code that has no logger of its own, which is Kubernetes' code, log only errors, if the verbosity in s is
+// below QuietBelow. What is logged through the given logger stays as it is. A program calls OnlyErrors after Start.
 func (s Settings) OnlyErrors(log klog.Logger) {
 	if s.Verbosity < QuietBelow {
 		klog.SetLoggerWithOptions(logr.New(errorsOnly{log.GetSink()}), klog.ContextualLogger(true))
 	}
 }
 
-// errorsOnly is a LogSink that drops everything but errors. It also drops the error context.Canceled: a reflector logs it if
+// errorsOnly is a LogSink that drops everything but errors. It also drops the error context.Canceled, which a reflector logs if
 // its program ends while the reflector asks for a watch.
 type errorsOnly struct{ logr.LogSink }
 

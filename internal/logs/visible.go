@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns a writer of text for w in which nothing moves a terminal's cursor or hides what is written. Much of what our
-// programs show was written by nodes, Pods and servers. Control characters are written as Go escapes (\x1b); new lines, tabs and
-// the program's own sequences, such as its colours, stay. Characters that change the direction of text count as control
-// characters. Each Write must end between two characters.
+// Visible returns a writer of text for w that lets nothing move a terminal's cursor or hide text. Much of what our programs show
+// was written by nodes, Pods and servers. Control characters become Go escapes (\x1b), and so do characters that change the
+// direction of text. New lines, tabs and the sequences in own, such as the program's colours, stay. Each Write must end between
+// two characters.
 func Visible(w io.Writer, own ...string) io.Writer { return visible{w, own} }
 
 type visible struct {

@@ -1,12 +1,12 @@
 // Package lookout looks for coordinators at the addresses of a pool's nodes. It recognizes a coordinator by its certificate
-// alone. The pool's own authority has signed that certificate for the pool's own name, and it contains the generation. A search
-// trusts no other information, so nobody can mislead it.
+// alone. The pool's own authority has signed that certificate for the pool's own name, and the certificate contains the
+// generation. A search trusts no other information, so nobody can mislead it.
 //
-// It asks AtOnce addresses at a time, and gives each address the time Patience. So a slow or silent address holds up only one
-// of the AtOnce places. The order is random each time, so that the same addresses do not always come first.
+// A search asks AtOnce addresses at a time, and gives each address the time Patience. So a slow or silent address holds up only
+// one of the AtOnce places. The order is random each time, so that the same addresses do not always come first.
 //
-// The alternative was that coordinators or hubs announce where they are, by multicast or by a list that they pass on. A hub
-// would have to verify such an announcement all the same, and a site's switches would have to forward it.
+// The alternative was that coordinators or hubs announce where they are, by multicast or by a list that they pass on. A hub would
+// have to verify such an announcement all the same, and a site's switches would have to forward it.
 package lookout
 
 import (
@@ -30,8 +30,8 @@ const (
 	// Patience bounds the look at one address: a connection and a handshake on a LAN, with a machine that is busy.
 	Patience = 2 * time.Second
 
-	// leastPause is the least time between two searches, and pauseForEach the least time per address of a search. So a hub with
-	// a thousand addresses makes ten connections a second. If a thousand hubs search, each address gets ten connections a
+	// leastPause is the least time between two searches, and pauseForEach the least time for each address of a search. So in a
+	// pool of a thousand nodes, a hub makes at most ten connections a second. If all hubs search, each address gets at most ten a
 	// second.
 	leastPause   = 4 * time.Second
 	pauseForEach = 100 * time.Millisecond
@@ -52,8 +52,8 @@ type Search struct {
 	Chance ends.Chance
 }
 
-// Look tries each of the addresses, IP:PORT, once. It calls found for each address at which a coordinator serves, as soon as it
-// knows of that coordinator. The calls come one at a time.
+// Look tries each of the addresses, IP:PORT, once. It calls the function found for each address at which a coordinator serves, as
+// soon as it knows. The calls come one at a time.
 func (s Search) Look(ctx context.Context, addresses []string, found func(address string, is edge.Generation)) {
 	todo := make(chan string)
 	var mu sync.Mutex

@@ -13,8 +13,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// SBOM lists the modules of a Go program, read from the program itself, as CycloneDX JSON. It contains no time and
-// nothing random.
+// SBOM lists the modules of a Go program, read from the program itself, as CycloneDX JSON without times or anything random.
 func SBOM(name, version string, program []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package pages reads the commands that the documentation shows. So tests can compare them with the programs, and scenarios can
-// run them: a page must not show a command or a flag that no longer exists.
+// Package pages reads the commands that the documentation shows. Tests compare them with the programs, and scenarios run them,
+// because a page must not show a command or a flag that no longer exists.
 //
 // A code block without a language, or with the language sh, holds commands. Drawings and the output of programs are in blocks
-// with the language text, manifests in blocks with yaml. If some lines of a block begin with a prompt, "$ ", its other lines
-// are the commands' output.
+// with the language text, manifests in blocks with yaml. If some lines of a block begin with a prompt, "$ ", its other lines are
+// the commands' output.
 package pages
 
 import (
@@ -42,8 +42,8 @@ type Command struct {
 // diary names the page that is left out, because it tells which commands were run in the past.
 const diary = "benchmarks-log.md"
 
-// Steps returns the commands of README.md, CONTRIBUTING.md and SECURITY.md, of the pages in docs, and of the README.md of the
-// examples and of the chart. root is the repository's directory.
+// Steps returns the commands of README.md, CONTRIBUTING.md and SECURITY.md, of the pages in docs except benchmarks-log.md, and of
+// the README.md of the examples and of the chart. root is the repository's directory.
 func Steps(root string) ([]Step, error) {
 	pages, err := fs.Glob(os.DirFS(root), "docs/*.md")
 	if err != nil {

@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	// defaultLife is how long a viewer's certificate lasts: a working day, as the signer's default. minLife is the API server's
-	// bound, and maxLife the signer's.
+	// defaultLife is how long a viewer's certificate lasts: a working day, which is also the signer's default. minLife is the API
+	// server's bound, and maxLife the signer's.
 	defaultLife, minLife, maxLife = 8 * time.Hour, 10 * time.Minute, 168 * time.Hour
 	// approvalTime is how long viewersKubeconfig waits, and approvalPeriod how often it looks.
 	approvalTime, approvalPeriod = time.Hour, 2 * time.Second
@@ -43,8 +43,8 @@ var (
 	errNotAllowed = errors.New("the request was not granted")
 )
 
-// viewersKubeconfig requests a certificate that only looks, in the caller's own name. It waits until somebody approves it, and
-// returns a kubeconfig with it. It tells what it waits for.
+// viewersKubeconfig requests a viewer's certificate in the caller's own name. It waits until somebody approves the request, and
+// returns a kubeconfig with the certificate. It writes to tell what it waits for.
 func (r *Reader) viewersKubeconfig(
 	ctx context.Context, pool edge.PoolName, life time.Duration, tell io.Writer,
 ) ([]byte, error) {
@@ -94,8 +94,8 @@ func (r *Reader) viewersKubeconfig(
 	return complete(config, signed, keyPEM)
 }
 
-// signed waits for the certificate of a request. A failed read does not end the wait: only this process has the key, so a later
-// approval would be worth nothing.
+// signed waits for the certificate of a request. It goes on after a failed read, because only this process has the key, and a
+// later approval would be worth nothing. If the request is gone, or the caller may not read it, signed fails at once.
 func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, approvalTime)
 	defer cancel()
@@ -126,8 +126,8 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	}
 }
 
-// placesOf returns a kubeconfig with the addresses of a pool's coordinators and, as NAME/any, of hubs that lead to one. Its
-// contexts are named as those of the operators' kubeconfig.
+// placesOf returns a kubeconfig with the addresses of a pool's coordinators. Under the names NAME/any, it also has addresses of
+// hubs that lead to a coordinator. Its contexts are named as those of the operators' kubeconfig.
 func (r *Reader) placesOf(ctx context.Context, pool edge.PoolName) (*clientcmdapi.Config, error) {
 	_, o, err := r.pool(ctx, string(pool))
 	if err != nil {
@@ -195,8 +195,8 @@ func internal(n *corev1.Node) string {
 	return ""
 }
 
-// complete adds a certificate with its key to a kubeconfig, and what the signer has put behind the certificate: the pool's
-// authorities.
+// complete adds a certificate, its key and the pool's authorities to a kubeconfig. The parameter signed has the certificate and,
+// behind it, these authorities.
 func complete(config *clientcmdapi.Config, signed, key []byte) ([]byte, error) {
 	pair, err := tls.X509KeyPair(signed, key)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 )
 
 // Bundle writes all that can be read about a pool, as a compressed tar archive. lacks says what the archive lacks, and why.
-// Bundle never reads a Secret, and redacts everything else: see redact.go.
+// Bundle never reads a Secret, and removes from everything else what looks like a key or a password (redact.go).
 func (r *Reader) Bundle(ctx context.Context, pool string, to io.Writer, now time.Time) (lacks []string, err error) {
 	p, _, err := r.pool(ctx, pool)
 	if err != nil {
@@ -222,8 +222,8 @@ func (b *bundle) evictors(ctx context.Context) []string {
 	return all
 }
 
-// leases adds the pool's reports, the nodes' heartbeats, and in the cloud the controller's. It returns the Leases by name: nil if
-// a node has none, and nothing for a Lease that could not be read.
+// leases adds the pool's reports, the nodes' heartbeats, and in the cloud the controller's Lease. It returns the nodes' and the
+// controller's Leases by name. A nil Lease means that there is none. A Lease that could not be read is left out.
 func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) map[string]*coordinationv1.Lease {
 	var found []runtime.Object
 	beats := map[string]*coordinationv1.Lease{}

@@ -24,8 +24,8 @@ func shownOf(pools []Pool, problems bool) *shown {
 	return s
 }
 
-// changed returns the pools that differ from what was last shown, and records them as shown. A pool does not differ if only its
-// leader's report is newer.
+// changed returns the pools that differ from what was last shown, and records them as shown. A newer report of the leader alone
+// is no difference.
 func (s *shown) changed(pools []Pool) (all []Pool) {
 	now := make(map[string]string, len(pools))
 	for i := range pools {
@@ -60,8 +60,8 @@ type follower struct {
 	complain func(error)
 }
 
-// run follows pools until ctx ends, which is no error. It reads them again and again: a watch of each kind would show a change
-// sooner, and would be a second way to read the same objects.
+// run follows pools until ctx ends, which is no error. It reads them again and again. A watch of each kind would show a change
+// sooner, but would be a second way to read the same objects.
 func (f *follower) run(ctx context.Context, last *shown) error {
 	period := lookAgain
 	if f.reader.Within != "" {

@@ -30,8 +30,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reader reads from a server: the cloud or a coordinator. It lists in chunks. In the cloud it lists no Nodes to learn of pools,
-// since NodePools count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than 1 MB.
+// Reader reads from a server: the cloud or a coordinator. It lists in chunks. To learn of the cloud's pools it lists no Nodes,
+// because NodePools count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than 1 MB.
 type Reader struct {
 	Kube     kubernetes.Interface
 	Dynamic  dynamic.Interface
@@ -87,8 +87,8 @@ const leaseOfController = "coordinator-controller"
 // errNoNodePools says that nobody has installed what pools are.
 var errNoNodePools = errors.New("the server has no NodePools: is the chart, or OpenYurt, installed?")
 
-// Objects reads the objects about all pools or, if names are given, about these. If the cloud does not know YurtCoordinators,
-// because somebody else runs the coordinators, there are none.
+// Objects reads the objects about all pools or, if names are given, about these. If the cloud does not know the kind
+// YurtCoordinator, because somebody else runs the coordinators, Objects returns none of that kind.
 func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) {
 	o := Objects{Within: r.Within, Leases: map[string]coordinationv1.Lease{}}
 	if r.Within != "" {

@@ -74,7 +74,7 @@ func withdrawLinks(ctx context.Context, out io.Writer, access *rest.Config, pool
 	return nil
 }
 
-// askForLinks asks a coordinator about links, and reads the answer into told. It returns how the connection was secured, and
+// askForLinks asks a coordinator about links, and decodes the answer into told. It returns how the connection was secured, and
 // the host of the coordinator.
 func askForLinks(
 	ctx context.Context, access *rest.Config, method string, query url.Values, told any,
@@ -172,8 +172,8 @@ const quiet = 4
 // Colours of a drawing: black on white, whatever the terminal's own are.
 const paper = "\x1b[30;107m"
 
-// drawn returns a QR code of size modules as text: a character is two modules, one above the other. Without colour it is drawn
-// for a terminal with light text on a dark ground.
+// drawn returns a QR code as text. size is the number of modules on each side. A character shows two modules, one above the
+// other. Without colour, the text is for a terminal that shows light text on a dark ground.
 func drawn(size int, black func(x, y int) bool, colour bool) string {
 	dark := func(x, y int) bool { return x >= 0 && y >= 0 && x < size && y < size && black(x, y) }
 	ink := dark

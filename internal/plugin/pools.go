@@ -26,8 +26,8 @@ type Objects struct {
 	Coordinators []v1alpha1.YurtCoordinator
 	// Nodes are all Nodes of a coordinator. In the cloud none are read: NodePools count them.
 	Nodes []corev1.Node
-	// Leases are Leases of kube-node-lease, by name. They are the pools' reports and the Leases of all Nodes above. If a leader
-	// reports for a pool without a YurtCoordinator, the Leases of that pool's nodes are among them.
+	// Leases are Leases of kube-node-lease, by name: the pools' reports and, at a coordinator, the heartbeats of its nodes. In
+	// the cloud, all Leases are read if a leader reports for a pool without a YurtCoordinator.
 	Leases map[string]coordinationv1.Lease
 	// Controller is the Lease that the leading coordinator-controller renews; nil means that it could not be read.
 	Controller *coordinationv1.Lease
@@ -162,8 +162,8 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 }
 
 // untold adds what is known without a YurtCoordinator, for example where another controller runs the coordinator. The nodes'
-// Leases say which nodes are delegated. Valid reports prove that there is a coordinator, and say which nodes the leaders hear
-// of at that coordinator.
+// Leases say which nodes are delegated. A valid report means that there is a coordinator, and says which nodes the leader hears
+// of there.
 func untold(p *Pool, nodes []string, o Objects, reports edge.Reports) {
 	for _, n := range nodes {
 		if lease, ok := o.Leases[n]; ok && delegated(&lease) {

@@ -105,8 +105,8 @@ func summary(pools []Pool) string {
 // staleAfter is how old the controller's Lease may be, whatever the clocks: a leader renews it every 2 s.
 const staleAfter = 2 * time.Minute
 
-// stale warns if coordinator-controller does not run, because its counts are then old. It returns "" if the controller runs, or
-// if nobody knows.
+// stale warns if coordinator-controller does not run, because its counts are then old. It returns an empty text if the controller
+// runs, or if nobody knows whether it does.
 func stale(o Objects, now time.Time) string {
 	c := o.Controller
 	if c == nil || c.Spec.RenewTime == nil || now.Sub(c.Spec.RenewTime.Time) <= staleAfter {

@@ -130,9 +130,9 @@ func showPage(ctx context.Context, out io.Writer, access *rest.Config, pool stri
 // pageTimeout bounds an answer of the coordinator.
 const pageTimeout = 30 * time.Second
 
-// pageProxy forwards requests for a coordinator's page, and for nothing else. So a person who has the link to it sees the page,
-// and gets none of the operators' other rights. It answers only requests whose Host is its own, so that no other site's name
-// can lead to it.
+// pageProxy forwards requests for a coordinator's page, and for nothing else. So a person who has the link to the proxy sees the
+// page, and gets none of the operators' other rights. The proxy answers only requests whose Host is its own, so that no other
+// site's name can lead to it.
 type pageProxy struct {
 	host   string // 127.0.0.1:PORT, set before it serves
 	token  string

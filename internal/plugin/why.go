@@ -93,8 +93,8 @@ func Explain(s Subject, now time.Time) Explanation {
 	return e
 }
 
-// conclude uses the condition that coordinator-controller sets, because the controller judges all nodes by one clock. Without
-// that condition it uses the Lease.
+// conclude returns a node's state and the reason. It uses the condition that coordinator-controller sets, because the controller
+// judges all nodes by one clock. Without that condition it uses the Lease.
 func conclude(s Subject, now time.Time) (state, because string) {
 	switch {
 	case s.Node == nil && s.Lease == nil:
@@ -175,7 +175,7 @@ func behind(s Subject) string {
 }
 
 // ledUntilNow reports whether the pool's report still names a node as leader although that node's link is down. A leader whose
-// link fails gives up at once, but the report may be minutes old. A leader never forwards its own heartbeats.
+// link fails gives up at once, but the report may be older than that. A leader never forwards its own heartbeats.
 func ledUntilNow(s Subject) bool {
 	return !s.Within && s.Pool != nil && s.Pool.Leader == s.Name && delegated(s.Lease) && relayedBy(s.Lease) == ""
 }
@@ -243,8 +243,7 @@ var kubeletSays = map[edge.KubeletWay]string{
 	edge.KubeletUnreadable: "not verified: its hub can't read its certificate (yurthub check)",
 }
 
-// tells reports whether a condition is evidence. A condition about heartbeats or evictions is, and so is one that says that
-// something is wrong.
+// tells reports whether a condition is evidence: one about heartbeats or evictions, or one that says that something is wrong.
 func tells(c *corev1.NodeCondition) bool {
 	switch c.Type {
 	case corev1.NodeReady, edge.ConditionCloudLinkDown, edge.ConditionPodsKept, conditionEvictionsHeld:

@@ -26,8 +26,8 @@ const (
 	maxAuditText = 1024
 )
 
-// auditPolicy makes kube-apiserver's audit record each request's metadata, but no body and no request of its own client. A policy
-// does not know how a request ends, so auditFilter selects by outcome.
+// auditPolicy makes kube-apiserver's audit record the metadata of each request, but no body. It leaves out the requests of this
+// process itself. A policy does not know how a request ends, so auditFilter selects by outcome.
 func auditPolicy() audit.PolicyRuleEvaluator {
 	return policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
@@ -38,9 +38,9 @@ func auditPolicy() audit.PolicyRuleEvaluator {
 	})
 }
 
-// auditFilter passes to kube-apiserver's log backend only what deserves a line. That is the beginning of each stream that was
-// allowed, each link to the page that was made, each withdrawal of links, and each refusal, up to a limit per second. The next
-// line about a refusal counts the refusals that got no line.
+// auditFilter passes to kube-apiserver's log backend the events that deserve a line: streams that begin, links to the page that
+// are made or withdrawn, and refusals. Refusals have a limit per second. The next line about a refusal counts those that got no
+// line.
 type auditFilter struct {
 	audit.Backend
 	refusals   *rate.Limiter
@@ -72,9 +72,9 @@ func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written boo
 	return written
 }
 
-// outcome reports whether an audit event says that a request was refused, or that it opened a stream or changed the links to the
-// page. A request has several events, and only one of them gets the line. For a stream that is the first one. A 401 has only
-// one. For a 403, and for a change of links, it is the last one.
+// outcome reports whether an audit event says that a request was refused, and whether it says that a request opened a stream or
+// changed the links to the page. A request may have several events, of which outcome selects one: for a 401 the only one, for a
+// stream the first, for a 403 and a change of links the last.
 func outcome(e *auditinternal.Event) (refused, opened bool) {
 	if e.ResponseStatus == nil {
 		return false, false

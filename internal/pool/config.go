@@ -19,16 +19,15 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// DefaultQuotaBytes bounds what etcd holds, in bytes. With all its pages in memory, etcd is the largest part of a coordinator's
-// budget.
+// DefaultQuotaBytes bounds etcd's data, in bytes. All of that is in memory.
 const DefaultQuotaBytes = 256 << 20
 
 // DefaultMirrorQuotaBytes bounds what the mirror holds, in bytes, including its history. A pool's EndpointSlices are a few MB;
 // 5000 of them with ten endpoints each are 8 MB. Resources that kube-apiserver serves are also in etcd, and count there as well.
 const DefaultMirrorQuotaBytes = 128 << 20
 
-// DefaultOwnQuotaBytes bounds what hubs push about their nodes, in bytes, as counted in etcd. 1000 Pods and 500 Nodes of 8 KB,
-// with as much again for what they use, are 24 MB.
+// DefaultOwnQuotaBytes bounds what hubs push about their nodes, in bytes, as counted in etcd. 1000 Pods and 500 Nodes, of 8 KB
+// each, are 12 MB. The other objects that the Pods use may be as much again.
 const DefaultOwnQuotaBytes = 64 << 20
 
 // minQuotaBytes is enough for an idle coordinator and a handful of nodes, with room.
@@ -39,11 +38,11 @@ const minMirrorQuotaBytes = 4 << 20
 
 const defaultServiceRange = "10.96.0.0/12"
 
-// Config says how a coordinator serves. Each field's comment says what its zero value means. DataDir, the serving certificate's
-// two files and the client CA have no default and must be given.
+// Config says how a coordinator serves. DataDir, TLSCertFile, TLSPrivateKeyFile and ClientCAFile must be set. Every other field
+// may be zero.
 type Config struct {
-	// NodeName is the Node that the coordinator runs on. The coordinator marks this Node's Lease, so that a leader forwards
-	// that Lease early. Empty means that no Lease is marked.
+	// NodeName is the Node that the coordinator runs on. The coordinator annotates the Lease of this Node, so that a leader
+	// forwards that Lease early. Empty means that no Lease is annotated.
 	NodeName edge.NodeName
 
 	// BindAddress is the IP address to serve on; empty means all.
@@ -58,12 +57,10 @@ type Config struct {
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
 
-	// MirrorQuotaBytes bounds what the mirror holds, in bytes of memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
-	// refused with 413.
+	// MirrorQuotaBytes bounds the mirror's memory, in bytes; 0 means DefaultMirrorQuotaBytes. A push beyond it gets a 413.
 	MirrorQuotaBytes int64
 
-	// OwnQuotaBytes bounds what hubs may push about their own nodes, for all nodes together; 0 means
-	// DefaultOwnQuotaBytes. A push beyond it is refused.
+	// OwnQuotaBytes bounds what hubs may push about all their nodes together, in bytes; 0 means DefaultOwnQuotaBytes.
 	OwnQuotaBytes int64
 	// OwnSecrets lets hubs push the Secrets that their Pods use, and operators read them.
 	OwnSecrets bool
@@ -72,25 +69,29 @@ type Config struct {
 	TLSCertFile, TLSPrivateKeyFile string
 	// ClientCAFile holds the CAs of the client certificates; reread when it changes.
 	ClientCAFile string
-	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused, unless
-	// the leader's word adds them (access.Members). Until the file has been read once, all nodes are refused; later, the last
-	// list outlives its file. An empty path means that every node that the CAs know belongs to the pool.
+	// PoolNodesFile holds the names of the pool's nodes, one per line. It is reread when it changes. The coordinator accepts only
+	// these nodes, and those that the leader names (access.Members). Until the file has been read once, the coordinator refuses
+	// all nodes. If the file goes later, the last list stays valid. An empty path means that every node with a certificate from a
+	// client CA belongs to the pool.
 	PoolNodesFile string
-	// AddressesFile holds further addresses of this node, one per line; reread when it changes, and it may be missing. The
-	// coordinator serves at those that the machine has. Empty means that there are none.
+	// AddressesFile holds further addresses of this node, one per line. It is reread when it changes, and may be missing. The
+	// coordinator serves at those of the addresses that the machine has. An empty path means no further addresses.
 	AddressesFile string
 	// PoolAddressesFile holds the addresses of the pool's nodes, one per line. If a younger coordinator of the same pool and slot
-	// serves at one of them, this one ends. PoolCAFile holds the authorities of this pool alone: they sign its coordinators, and
-	// only they can make a caller an operator. Give both paths or neither. Without them this coordinator looks for no younger
-	// one, and each of the client CAs may make operators. Both files are reread when they change, and may be missing.
+	// serves at one of them, this coordinator ends. PoolCAFile holds the authorities of this pool alone. They sign its
+	// coordinators, and no other CA can sign its operators' certificates.
+	//
+	// Give both paths or neither. Without them this coordinator looks for no younger one, and each of the client CAs can sign
+	// operators' certificates. Both files are reread when they change, and may be missing.
 	PoolAddressesFile, PoolCAFile string
 	// DeniedUsersFile lists client certificates that are no longer valid, one item per line: a user's name for all of the user's
 	// certificates, or X509SHA256= and the digest of one. It is reread when it changes. Until it has been read once, the
-	// coordinator accepts only nodes' certificates; later, the last list outlives its file. An empty path denies nobody.
+	// coordinator accepts only nodes' certificates. If the file goes later, the last list stays valid. An empty path denies
+	// nobody.
 	DeniedUsersFile string
 
-	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
-	// port-forward. Empty means that it shows no client certificate.
+	// KubeletClientCertificate and KubeletClientKey are the files of the client certificate that the coordinator shows to
+	// kubelets, and to other coordinators. Empty paths mean that it shows none.
 	KubeletClientCertificate, KubeletClientKey string
 	// KubeletCertificateAuthority is a PEM file with the authorities that sign kubelets' serving certificates. The coordinator
 	// also accepts the certificates that nodes' hubs report. An empty path means that it accepts only the reported ones.
@@ -301,7 +302,7 @@ func checkAuthorities(flag, file string, now time.Time) error {
 	return err
 }
 
-// expired returns an error for a certificate that has expired, but accepts one from the future. At the edge, this machine's
+// expired returns an error for a certificate that has expired, but accepts one that is not valid yet. At the edge, this machine's
 // clock is as likely to be wrong as the certificate. Clients check the certificate by their own clocks.
 func expired(flag, file string, of *x509.Certificate, now time.Time) error {
 	if now.After(of.NotAfter) {

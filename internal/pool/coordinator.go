@@ -32,8 +32,8 @@ import (
 	"yurtcoordinator/internal/pool/succession"
 )
 
-// placesOfState is how many of its caller's places a stream of the pool's state takes. Its lines wait in memory until they are
-// read, some 200 bytes for each Pod. A hub has one such stream.
+// placesOfState is how many of its caller's places (package limits) a stream of the pool's state takes. It is large because the
+// lines of a stream wait in memory until they are read, some 200 bytes for each Pod. A hub has one such stream.
 const placesOfState = 10
 
 // addressesOfNode bounds the addresses of one Node at which a coordinator looks for a younger one.
@@ -69,9 +69,8 @@ type Around struct {
 	Log   klog.Logger
 }
 
-// Coordinator turns an API server into a pool's coordinator. It decides who may do what, takes what hubs push, tells hubs what
-// it knows of nodes, and ends when there is a younger coordinator. It does not listen, and does not know whose API server and
-// storage it uses.
+// Coordinator turns an API server into a pool's coordinator. It decides who may do what, takes what hubs push, tells hubs what it
+// knows of nodes, and ends when there is a younger coordinator. It does not listen, and works with any API server and storage.
 type Coordinator struct {
 	// Parts are for the server, but for how it listens and what it logs and installs.
 	Parts apiserver.Parts
@@ -187,17 +186,17 @@ func (c *Coordinator) handle() error {
 
 // chain returns all handlers that a request passes:
 //
-//	the connection   wiring.gate: bounds the connections of each client and of all, and those that are not proved by an allowed
-//	                 request; Parts.Known: one of the pool's authorities has signed the client's certificate
-//	limits.TurnAway  after a 401 or 403 a connection that is not proved ends
-//	exchange.Bound   no body is read once its request has been answered
-//	access.TellWhy   a 401 says what to do
-//	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog writes it down, Authorizer says whether he may
+//	the connection   wiring.gate bounds the connections of each client and of all, and those whose client has made no allowed
+//	                 request yet; Parts.Known checks that a client CA has signed the client's certificate
+//	limits.TurnAway  closes the connection after a 401 or 403, if its client has made no allowed request
+//	exchange.Bound   lets no body be read once its request has been answered
+//	access.TellWhy   puts into a 401 what to do
+//	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog logs it, Authorizer says whether the caller may
 //	limits           bounds what each caller has under way, and its heartbeats
-//	access.FromHere  refuses other sites' pages
+//	access.FromHere  refuses requests that other sites' pages make through a browser
 //	Mirror.Gate      refuses programs a resource that has not come completely
-//	api              Parts.Handlers by their paths: what hubs push and hear, and the page; else Kubernetes' API, whose writes
-//	                 Admission decides about
+//	api              Parts.Handlers by their paths: what hubs push and hear, and the page; otherwise Kubernetes' API, whose
+//	                 writes Admission decides about
 func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts apiserver.Lasts) http.Handler {
 	h := access.FromHere(c.mirrored.Gate(api))
 	places := func(r *http.Request, info *request.RequestInfo) int {
@@ -249,8 +248,8 @@ func (c *Coordinator) successor() *succession.Succession {
 	})
 }
 
-// addresses returns the addresses of the pool's nodes, from the Nodes that hubs push. Among them are nodes that joined while
-// this coordinator's own node was cut off. The lists that come from the cloud lack those.
+// addresses returns the addresses of the pool's nodes, from the Nodes that hubs push. Unlike the lists that come from the cloud,
+// these include nodes that joined while this coordinator's own node was cut off.
 func (c *Coordinator) addresses(ctx context.Context) (all []netip.Addr, err error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

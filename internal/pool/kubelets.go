@@ -32,8 +32,7 @@ func (c *wiring) kubelets() apiserver.Kubelets {
 	}
 }
 
-// kubeletAt returns the LAN address at which the coordinator calls a node's kubelet. Empty means that the address in the Node's
-// status counts.
+// kubeletAt returns the LAN address of a node's kubelet. Empty means that the address in the Node's status counts.
 func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 	n, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
@@ -84,8 +83,7 @@ func lanAddresses(node *corev1.Node) []netip.Addr {
 }
 
 // pinned returns the digest of the serving certificate that a node reports for its kubelet. The digest is in the node's Lease
-// here, which only the node can write. Each call reads the Lease anew: calls are few, and a kubelet's certificate may have just
-// changed.
+// here, which only the node can write. Each call reads the Lease anew, because the certificate may have just changed.
 func (c *wiring) pinned(ctx context.Context, node string) (string, error) {
 	lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

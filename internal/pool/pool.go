@@ -24,11 +24,10 @@ const (
 	// gcPercent lets the heap grow by half between collections instead of doubling, because nodes are short of memory. At 25, an
 	// idle coordinator saved only 1 MB more, as measured.
 	gcPercent = 50
-	// memoryLimit, in bytes, makes the collector work harder beyond it. 3000 Pods that all change at once (status-storm) make
-	// garbage faster than gcPercent collects it. The limit counts Go's memory without the mapped program and etcd's mapped
-	// file: in status-storm these are about 110 MB (RSS less anonymous). It is no hard bound, because the collector can't free
-	// memory in use. The closer the limit is to the memory in use, the more often the collector runs. In status-storm the
-	// collector took two fifths of the coordinator's processor time at 112 MiB, and a quarter at 160.
+	// memoryLimit, in bytes, is where Go's garbage collector begins to work harder. 3000 Pods that all change at once (the
+	// scenario status-storm) make garbage faster than gcPercent collects it. The limit is soft. It leaves out the mapped program
+	// and etcd's mapped file, about 110 MB in status-storm. A lower limit costs processor time: in status-storm the collector
+	// took two fifths of the coordinator's at 112 MiB, and a quarter at 160.
 	memoryLimit = 136 << 20
 
 	// readyInterval is how often the start asks for readiness.
@@ -68,12 +67,12 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 }
 
 // Run serves until ctx ends, and returns nil after an orderly stop. If it could not start or continue, its error says what to do.
-// It is etcd.ErrNoSpace if the pool's objects exceeded the quota, and succession.ErrSucceeded if a younger coordinator takes its
-// place. Run leaves no file behind, unless it gives up waiting (ErrStopTimeout). Then the next start removes the data, as after a
-// kill.
+// The error is etcd.ErrNoSpace if the pool's objects exceeded the quota, and succession.ErrSucceeded if a younger coordinator
+// takes this one's place. Run leaves no file behind, unless it gives up waiting (ErrStopTimeout). In that case the next start
+// removes the data, as after a kill.
 //
-// While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or a
-// GOMEMLIMIT.
+// Until Run returns, the process's garbage collection target is gcPercent, unless the environment has a GOGC. Its memory limit is
+// memoryLimit, unless the environment has a GOMEMLIMIT.
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)
@@ -130,8 +129,8 @@ func (p *Pool) warn(logger klog.Logger, dir *etcd.DataDir) {
 	}
 }
 
-// boundMemory sets the process's garbage collection target and memory limit, unless the environment does. It returns a
-// function that restores them.
+// boundMemory sets the process's garbage collection target unless GOGC does, and its memory limit unless GOMEMLIMIT does. The
+// function restore undoes both.
 func boundMemory() (restore func()) {
 	percent, limit := -2, int64(-1)
 	if os.Getenv("GOGC") == "" {
@@ -187,8 +186,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring) error {
 	}
 }
 
-// becomeReady waits until the server says that it is ready, and then lets WaitReady return. It fails only with the context's
-// error.
+// becomeReady waits until the server is ready, and then lets WaitReady return. Its only error is the context's.
 func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, started time.Time) error {
 	if err := p.awaitReady(ctx, client); err != nil {
 		return err

@@ -54,8 +54,8 @@ type wiring struct {
 	reported coordinationlisters.LeaseLister
 }
 
-// count registers the parts' metrics with kube-apiserver's own until ctx ends. If one process has several coordinators, as in
-// tests, only the first one's are registered.
+// count registers the parts' metrics with kube-apiserver's own until ctx ends. A second coordinator in the same process, as in
+// tests, registers none.
 func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) error {
 	registry := legacyregistry.Registerer()
 	for _, m := range counted {
@@ -69,8 +69,8 @@ func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) erro
 	return nil
 }
 
-// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns. adding returns the function that
-// adds members to a group.
+// Run waits for etcd and serves the API until ctx ends. When it returns, it has stopped serving. It adds members to its group by
+// the function that adding returns for that group.
 func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, func(context.Context) error)) error {
 	select {
 	case <-c.etcd.Ready():
@@ -201,27 +201,27 @@ const (
 	loopback = "127.0.0.1"
 	// maxConnections bounds the connections of one client, by the name in its certificate: a node, its hub, or a person.
 	maxConnections = 256
-	// maxAllConnections bounds those of all clients: four for each node of the largest pool. A hub has two at its home and two at
-	// each standby, and more while its home moves. The client with the most gives way.
+	// maxAllConnections bounds the connections of all clients: four for each node of the largest pool. A hub has two at its home
+	// and two at each standby, and more while its home moves. Beyond the bound, the client with the most connections loses its
+	// oldest.
 	maxAllConnections = 4096
-	// maxUnproved bounds the unproved connections from one address. A node or a person of the pool proves a connection by its
-	// first request that is allowed. A hub does so a moment after it has connected.
+	// maxUnproved bounds the connections from one address whose client has made no allowed request yet. A hub makes one a moment
+	// after it has connected.
 	maxUnproved = 8
-	// maxAllUnproved bounds the unproved connections from all addresses. When a coordinator has restarted, all hubs connect at
-	// once, and each is unproved for a round trip. The bound is far below maxAllConnections, so that unproved connections push
-	// out no proved one.
+	// maxAllUnproved bounds the connections from all addresses whose client has made no allowed request yet. When a coordinator
+	// has restarted, all hubs connect at once, and are in this state for a round trip. The bound is far below maxAllConnections,
+	// which such connections therefore can't fill.
 	maxAllUnproved = 512
 	// handshakeTime bounds a TLS handshake: some round trips on a LAN.
 	handshakeTime = 5 * time.Second
 	// maxHandshakes and maxHandshakesOfOne bound the handshakes under way, and those of one address.
 	maxHandshakes, maxHandshakesOfOne = 512, 64
 	// maxProbes bounds the connections to the port for probes, except those of this process. Any program of this machine may open
-	// some. A kubelet has one or two, for some milliseconds. kube-apiserver's listener lets each hold 1 MiB of headers.
+	// some. A kubelet has one or two, for some milliseconds. Each may hold 1 MiB of headers in kube-apiserver.
 	maxProbes = 16
 )
 
-// listen opens a port. This happens before anything else starts, because a port in use is the likeliest mistake. Its error names
-// the flags of address and port.
+// listen opens a port. Its error names the flags of address and port.
 func listen(ctx context.Context, addressFlag, address, portFlag string, port int) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))

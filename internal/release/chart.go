@@ -44,8 +44,8 @@ const (
 	helmContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// digestsFile is where the chart's templates look for the images' digests. The digests are not among the chart's values,
-// because `helm upgrade --reuse-values` would combine the former release's digests with this release's tags.
+// digestsFile is where the chart's templates look for the images' digests. The digests are not among the chart's values, because
+// `helm upgrade --reuse-values` would combine the former release's digests with this release's tags.
 const digestsFile = "files/digests.json"
 
 // ChartFile returns the name of a packed chart, as Helm names it.

@@ -27,9 +27,9 @@ const (
 // Nowhere is the registry in images' names while nobody has said where they go.
 const Nowhere = "registry.example.org"
 
-// layoutsDir is the directory of a release with everything to push to a registry. NamesFile, in it, has a line for each thing
-// to push: its directory in layoutsDir, and its name in the registry. They are pushed in that order. Signatures come first, so
-// that nothing is ever in the registry without its signature.
+// layoutsDir is a subdirectory of a release, with everything to push to a registry. NamesFile is a file in layoutsDir with a line
+// for each thing to push: its directory in layoutsDir, and its name in the registry. The lines are in the order of the pushes.
+// Signatures come first, so that nothing is ever in the registry without its signature.
 const (
 	layoutsDir = "layouts"
 	NamesFile  = "names"
@@ -48,8 +48,8 @@ type Release struct {
 	Out string
 	// Registry is where the images go: REGISTRY/PROGRAM:TAG.
 	Registry string
-	// Version is the release's version, and Kubernetes the version of which coordinators are made. Revision is the release's
-	// commit, and Created that commit's time.
+	// Version is the release's version. Kubernetes is the version of Kubernetes that coordinators are made from. Revision is the
+	// release's commit, and Created that commit's time.
 	Version, Kubernetes, Revision string
 	Created                       time.Time
 	// Builder is what has built the programs, and Source where that got the commit; both are URIs. A signed release says them.

@@ -39,8 +39,8 @@ func sumOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// files copies the bare programs, which people and nodes run outside of images, and the other files of the release's page. It
-// signs the list of the bare programs, which goes into the hub's image.
+// files copies the bare programs, which people and nodes run outside of images, and the files in r.Files. It signs the list of
+// the bare programs, which goes into the hub's image.
 func (r *Release) files(_ io.Writer, work string) error {
 	sums := signed.Sums{}
 	for _, name := range []string{hub, plugin} {
@@ -70,9 +70,9 @@ func (r *Release) files(_ io.Writer, work string) error {
 	return err
 }
 
-// signImages makes a signature of each thing that a registry gets, at the place where cosign looks for it. As cosign does, it
-// signs the digest and the repository. It also signs the tag, as an annotation: older versions are signed as well, and a digest
-// alone does not say which version it is.
+// signImages makes a signature of each thing that a registry gets, at the place where cosign looks for it. Like cosign, it signs
+// the digest and the repository. It also signs the tag, as an annotation, because a digest alone does not say which version it
+// is, and older versions are signed as well.
 func (r *Release) signImages(_ io.Writer, work string) error {
 	for _, name := range r.repositories() {
 		content, err := json.Marshal(map[string]any{
@@ -162,8 +162,8 @@ func (r *Release) sign(_ io.Writer, work string) error {
 	return err
 }
 
-// attest writes what built the files and images, and from which commit: an in-toto statement with SLSA's provenance. It is one of
-// the files in the signed list. Nothing in it differs from one run to the next.
+// attest writes an in-toto statement with SLSA's provenance: what built the files and images, and from which commit. The
+// statement is one of the files in the signed list. Nothing in it differs from one run to the next.
 func (r *Release) attest(work string, sums signed.Sums) error {
 	var subjects []any
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -187,8 +187,8 @@ func (r *Release) attest(work string, sums signed.Sums) error {
 	return os.WriteFile(filepath.Join(work, ProvenanceFile), content, 0o644)
 }
 
-// bundled returns a signature as a Sigstore bundle, version 0.3. The bundle names the key by its checksum, which alone makes
-// nobody trust the key.
+// bundled returns a signature as a Sigstore bundle, version 0.3. The bundle has only a checksum of the key, so whoever verifies
+// it needs the key from elsewhere.
 func bundled(content, signature, public []byte) ([]byte, error) {
 	of := func(content []byte) string {
 		sum := sha256.Sum256(content)

@@ -42,8 +42,8 @@ type form struct {
 
 var kindPartial = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 
-// negotiate returns the best form that a client accepts and that can be made from objects of a type. It never chooses a table:
-// kubectl, which asks for one, accepts objects as well and prints their names and ages.
+// negotiate returns the best form that a client accepts and that objects of type t can be given in. It never chooses a table,
+// because kubectl, which asks for one, also accepts objects and prints their names and ages.
 func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
@@ -121,8 +121,8 @@ func notAcceptable(t stream.Type) *apierrors.StatusError {
 // verbatim reports whether objects are sent as they came.
 func (f *form) verbatim() bool { return f.shape == whole && f.from.Encoding == f.to.Encoding }
 
-// object returns an object in the client's form. alone is true for a get or a watch event; in a list, objects of built-in types
-// have no kind in JSON.
+// object returns an object in the client's form. If alone is true, the object is for a get or a watch event, and has its kind. In
+// a list, objects of built-in types have no kind in JSON.
 func (f *form) object(o stream.Object, alone bool) (stream.Object, error) {
 	var err error
 	switch {
@@ -154,9 +154,9 @@ func (f *form) partial(o stream.Object) ([]byte, error) {
 	return json.Marshal(&p)
 }
 
-// asJSON returns an object in JSON, with its kind if alone is true. JSON loses fields that a newer API server has set and this
-// program's types do not know. Such an object gets a marked revision (ADR 19), which no API server takes, so that nobody writes
-// it back without those fields.
+// asJSON returns an object in JSON, with its kind if alone is true. JSON loses the fields that this program's types do not know.
+// An object with such fields gets a marked revision (ADR 19). No API server takes a marked revision, so nobody writes the object
+// back without the fields.
 func asJSON(t stream.Type, o stream.Object, alone bool) (stream.Object, error) {
 	if t.Encoding == stream.JSON {
 		o.Raw = stream.Envelope(t, o.Raw)

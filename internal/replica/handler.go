@@ -39,12 +39,12 @@ type HandlerConfig struct {
 	View View
 	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
 	Wait time.Duration
-	// Prompt makes watches get a bookmark at once when the replica's revision moves without a change of an object. Without it,
-	// they get bookmarks about once a minute, as from an API server.
+	// Prompt makes watches get a bookmark at once when the replica's revision moves without a change of an object. Otherwise
+	// watches get bookmarks about once a minute, as from an API server.
 	Prompt bool
-	// BeforeExpired is called before a watching client is told to list again, and so forgets its revision. It must make sure
-	// that everything that this handler has shown the client survives a crash. Otherwise the client's next list could go back
-	// in time. The context bounds the call.
+	// BeforeExpired is called before a watching client is told to list again. The client then forgets its revision. So
+	// BeforeExpired must make sure that everything that this handler has shown the client survives a crash. Otherwise the
+	// client's next list could go back in time. The context bounds the call.
 	BeforeExpired func(context.Context)
 	// Chance is where random numbers come from.
 	Chance ends.Chance
@@ -56,16 +56,16 @@ type Request struct {
 	Verb string
 	// Namespace is empty for all namespaces. Name is the object to get, or the only one to list or watch; otherwise empty.
 	Namespace, Name string
-	// Selected says that the replica holds only the objects that the client's selector selects. That selector is not among the
-	// options of the http.Request.
+	// Selected says that the replica holds only the objects that the client's selector selects. The options of the http.Request
+	// do not have that selector.
 	Selected bool
 	// Elsewhere says that the client's next request would go to the cloud. A watch then ends in an orderly way before it would
-	// have to show a poorer form of an object than the cloud would (Handler.Poorer).
+	// show an object in a poorer form than the cloud does (Handler.Poorer).
 	Elsewhere bool
 }
 
-// Handler serves get, list and watch of a replica's resource, as an API server serves from its watch cache: a read without a
-// resourceVersion returns the replica's content, which may be behind the cloud. It starts no goroutines.
+// Handler serves get, list and watch of a replica's resource, as an API server does from its watch cache. A read without a
+// resourceVersion returns the replica's content, which may be behind the cloud.
 type Handler struct {
 	config  HandlerConfig
 	replica *Replica
@@ -182,8 +182,8 @@ func tooOld(format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf(format, args...))
 }
 
-// revisionOf reads the option resourceVersion; "" and "0" give 0, which means any. For a revision that a view has made, viewed
-// is true, and revision is the cloud's revision of the object.
+// revisionOf reads the option resourceVersion. For "" and "0" it returns 0, which means any revision. If a view has made the
+// given revision, viewed is true, and revision is the object's own revision in the cloud.
 func revisionOf(option string) (revision edge.Revision, viewed bool, err error) {
 	if option == "" || option == "0" {
 		return 0, false, nil

@@ -8,8 +8,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// change is an event with the object's former state; Old is zero if the object is new. Selectors and views need it: when an
-// object leaves a client's selection or view, that client is told that it was deleted.
+// change is an event with the object's former state, which is zero if the object is new. A client gets that state in a Deleted if
+// the object leaves the client's selection or view.
 type change struct {
 	stream.Event
 	Old stream.Object
@@ -33,8 +33,8 @@ func (h *history) len() int { return int(h.next - h.first) }
 
 func (h *history) at(n uint64) *change { return &h.ring[n%uint64(len(h.ring))] }
 
-// cost is the memory that a change adds to the history. That includes the object's former state, which only the history holds
-// from then on. The new state belongs to the store, unless the change is a deletion.
+// cost is the memory that only the history holds for a change: the entry itself and the object's former state. For a deletion it
+// includes the new state, which the store does not keep.
 func cost(c *change) int {
 	n := overhead + len(c.Old.Raw)
 	if c.Type == stream.Deleted {

@@ -46,8 +46,8 @@ type options struct {
 	internalversion.ListOptions
 	// fieldsOf returns the fields of an object besides its key, if the field selector asks for any; else it is nil.
 	fieldsOf func(t stream.Type, raw []byte) (fields.Set, error)
-	// revision is the ResourceVersion as a number, 0 for "" and "0". If a view has made the ResourceVersion, it is the cloud's
-	// revision of the object.
+	// revision is the ResourceVersion as a number, and 0 for "" and "0". If a view has made the ResourceVersion, revision is the
+	// object's own revision in the cloud.
 	revision edge.Revision
 	viewed   bool // it is one that a view has shown
 	// namespace and name are the only ones that can match; empty means any.
@@ -169,7 +169,7 @@ func (e *eye) sees(o stream.Object) (stream.Object, bool, error) {
 }
 
 // event returns a change as this eye's clients see it; false means that they do not see it. If an object leaves their selection
-// or view, they get a Deleted with the object's former state, at the revision at which it left.
+// or view, they get a Deleted with the object's former state, at the revision of the change.
 func (e *eye) event(c *change) (stream.Event, bool, error) {
 	if !e.holds(c.Object.Key) {
 		return stream.Event{}, false, nil

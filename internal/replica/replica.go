@@ -1,22 +1,22 @@
 // Package replica keeps one resource of one cluster in memory, undecoded. It serves that resource as a stream to our own
 // programs, and over HTTP as an API server would (Handler).
 //
-// A Replica is a sorted store of objects and a bounded history of the events that led to it. A watcher is a cursor into the
-// history: it has no queue of its own, so a hundred watchers cost as much memory as one, and a slow one delays nobody. A
-// watcher that is too slow falls out of the history and gets ErrExpired, which is Kubernetes' 410: list again.
+// A Replica is a sorted store of objects, and a bounded record of the latest events. A watcher is a position in that record. It
+// has no queue of its own, so a hundred watchers cost about as much memory as one, and a slow one delays nobody. A watcher that
+// falls behind the oldest recorded event gets ErrExpired, which is Kubernetes' 410: list again.
 //
 // Invariants:
 //
-//   - The store is exactly the cluster's content at Position. It changes under one lock, together with the history and
-//     Position; no I/O, encoding or decoding happens under it.
-//   - A watcher gets every event after its start revision, once and in order, or it ends with an error. A Replace begins a
-//     new history, because the events in the gap are unknown. Watchers behind its revision get an error, never silence.
+//   - The store is exactly the cluster's content at Position. Store, record and Position change together, under one lock. No I/O,
+//     encoding or decoding happens under that lock.
+//   - A watcher gets every event after its start revision, once and in order, or it ends with an error. A Replace empties the
+//     record, because the events up to the Snapshot are unknown. A watcher that lacks some of these gets an error, never silence.
 //   - A list is one revision: readers hold a copy-on-write clone of the store.
 //   - Memory is bounded: the content, HistoryBytes, and what the lists under way and a few paged lists still hold.
 //
-// Rejected: the watch cache of k8s.io/apiserver. It keeps decoded objects (several times the memory, and a decoding and an
-// encoding for each event), a queue and two goroutines for each watcher, and brings an API server's dependencies to every node.
-// Rejected too: a map and a sort for each list, because one page of a list must not cost as much as the whole list.
+// Rejected: the watch cache of k8s.io/apiserver. It keeps decoded objects, which take several times the memory, and it decodes
+// and encodes for each event. It has a queue and two goroutines for each watcher, and would bring an API server's dependencies to
+// every node. Rejected too: a map and a sort for each list, because one page of a list must not cost as much as the whole list.
 package replica
 
 import (
@@ -35,9 +35,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ErrOlder says that a snapshot is older than the content, or of an earlier history. Applying it would take clients back in
-// time. Read the source again later. If the cluster itself went back (it was restored from a backup), the caller that detects
-// that raises the snapshot's History.
+// ErrOlder says that a snapshot is older than the content, or of an earlier history. Applying it would take clients back in time.
+// Read the source again later. If the cluster itself went back (it was restored from a backup), whoever detects that gives the
+// snapshot a later History.
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
 // ErrDisorder says that a snapshot or a batch breaks the rules of a stream; nothing of it was applied. The source is at fault:
@@ -53,16 +53,16 @@ const (
 	defaultHistoryEvents = 10_000
 )
 
-// degree of the B-tree: its nodes have up to 63 objects of 64 bytes. While a list is held, a write copies one such node for
-// each level; a thousand objects need two levels.
+// degree is that of the B-tree. Its nodes have up to 63 objects of 64 bytes. While a list is held, a write copies one such node
+// for each level. A thousand objects need two levels.
 const degree = 32
 
 // Config is what a Replica needs.
 type Config struct {
 	// Resource is what is kept; it names the resource in errors. Required.
 	Resource schema.GroupVersionResource
-	// HistoryBytes bounds the memory that only the history of events holds: its entries, and objects that have been changed or
-	// deleted since. 0 means 4 MiB. The newest event is kept, however large it is.
+	// HistoryBytes bounds the memory that only the history of events holds: its entries, and the former states of objects. 0
+	// means 4 MiB. The newest event is kept, however large it is.
 	HistoryBytes int
 	// HistoryEvents bounds the number of events in it. 0 means 10,000.
 	HistoryEvents int
@@ -70,8 +70,8 @@ type Config struct {
 	Changed func()
 }
 
-// Replica is one resource in memory. Only one goroutine at a time may call Position, Replace, Apply and Reset, as with any
-// Sink; all other methods are safe for concurrent use.
+// Replica is one resource in memory. As with any Sink, only one goroutine at a time may call Position, Replace, Apply and Reset.
+// All other methods are safe for concurrent use.
 type Replica struct {
 	config   Config
 	complete *live.Value[bool]
@@ -178,8 +178,8 @@ type Stats struct {
 	HistoryEvents, HistoryBytes int
 	// Watchers are there now.
 	Watchers int
-	// Expired counts watchers that were told to list again. Corrected counts events with a wrong type (Added for a present
-	// object, or Modified for a missing one); watchers got the right type. Both count from the start. Corrected should stay 0.
+	// Expired counts watchers that were told to list again. Corrected counts events that contradicted the content, and should
+	// stay 0: an Added of a present object, or a Modified or Deleted of a missing one. Both count from the start.
 	Expired, Corrected uint64
 }
 
@@ -226,8 +226,7 @@ func (r *Replica) freeze() (*frozen, error) {
 	return r.freezeLocked()
 }
 
-// asOf returns the content at a revision, if that is still the present content because nothing has changed since; otherwise
-// nil. Revision 0 means the latest.
+// asOf returns the content at a revision if that equals the present content; otherwise nil. Revision 0 means the present one.
 func (r *Replica) asOf(revision edge.Revision) (*frozen, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,11 +252,10 @@ func (r *Replica) freezeLocked() (*frozen, error) {
 	return r.frozen, nil
 }
 
-// Replace implements stream.Sink. If an object has the same revision in the snapshot, the present copy is kept, so that the
-// snapshot's can be freed. Watchers that have everything up to the snapshot's revision stay; those behind end with ErrExpired.
-// A snapshot of a later history may have any revision, and ends all watches with ErrExpired, because its revisions do not
-// follow the former ones. Replace fails with ErrOlder for a snapshot of an earlier history or from before Position, and with
-// ErrDisorder for an invalid one; then nothing has changed.
+// Replace implements stream.Sink. Watchers that have everything up to the snapshot's revision stay; those behind it end with
+// ErrExpired. All watches end with ErrExpired if the snapshot is of a later history or another type, or has other content at the
+// revision that Position is at. A snapshot of a later history may have any revision. Replace fails with ErrOlder for a snapshot
+// of an earlier history or from before Position, and with ErrDisorder for an invalid one. If it fails, nothing has changed.
 func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -282,7 +280,7 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	tree, size, kept := newTree(), 0, 0
 	for _, o := range objects {
 		if old, ok := held.Get(o); ok && old.Revision == o.Revision && typ == s.Type && !another {
-			o = old
+			o = old // so that the copy in the snapshot can be freed
 			kept++
 		}
 		size += len(o.Raw)
@@ -307,7 +305,7 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 }
 
 // ordered checks a snapshot and returns its objects in the order of their keys. API servers list in the order of etcd's keys,
-// which differs where one namespace's name begins with another's ("a-b/x" before "a/x"), so ordered sorts them.
+// which differs if one namespace's name begins with another's ("a-b/x" before "a/x").
 func (r *Replica) ordered(s stream.Snapshot) ([]stream.Object, error) {
 	if s.Revision == 0 {
 		return nil, fmt.Errorf("%w: a snapshot without a revision", ErrDisorder)
@@ -352,9 +350,9 @@ func (r *Replica) wakeLocked() {
 	}
 }
 
-// Apply implements stream.Sink. A batch out of order is refused as a whole, with ErrDisorder. Apply corrects an event's type by
-// the content, so that watchers never see an Added for a present object, or a Modified for a missing one. Stats counts the
-// corrections.
+// Apply implements stream.Sink. If a batch is out of order, Apply refuses all of it, with ErrDisorder. Apply corrects the type of
+// an event that contradicts the content (Stats.Corrected). So watchers never see an Added of a present object, or a Modified of a
+// missing one.
 func (r *Replica) Apply(ctx context.Context, events []stream.Event) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -441,8 +439,8 @@ func (r *Replica) leads(c *frozen) bool {
 	return c.generation >= r.diverged
 }
 
-// Reset empties the replica and ends all watches with ErrExpired. It is incomplete until the next Replace, which may have any
-// revision and history.
+// Reset empties the replica and ends all watches with ErrExpired. The replica is incomplete until the next Replace, which may
+// have any revision and history.
 func (r *Replica) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

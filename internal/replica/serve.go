@@ -21,9 +21,8 @@ const (
 	lastBookmark = 2 * time.Second
 )
 
-// look returns the view's present Look, its number, and a channel that is closed when the Look is no longer current. Callers
-// take the replica's content before they call look. Then any Look after this one is known to have begun at that content's
-// revision or later.
+// look returns the view's present Look, its number, and a channel that is closed when the Look is no longer current. Callers take
+// the replica's content first. So they know that any later Look began at that content's revision or later.
 func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
 		return nil, 0, nil
@@ -262,7 +261,7 @@ func (s *served) write(event stream.Event) error {
 }
 
 // bookmark tells the client up to which revision it has everything, if it asked for bookmarks. A client whose revision is ahead
-// of the replica's gets none, because it has newer state.
+// of the replica's gets none, because its state is newer.
 func (s *served) bookmark(told edge.Revision) error {
 	if !s.eye.AllowWatchBookmarks || told > s.handler.replica.Position() {
 		return nil

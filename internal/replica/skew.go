@@ -8,12 +8,13 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Poorer reports whether the cloud has a better answer to a request than this handler. There are three cases. In the first, the
-// request accepts no form that this handler has, such as JSON of a built-in kind that this program does not know. In the
-// second, it wants JSON, and an object has fields that this program does not know. In the third, it wants a table.
-//
-// While the cloud can't be asked, this handler answers nevertheless. In the first case it answers 406. In the second it leaves
-// those fields out, and gives such objects revisions that no API server takes. In the third it returns objects.
+// Poorer reports whether the cloud has a better answer to a request than this handler. There are three cases. While the cloud
+// can't be asked, this handler answers nevertheless, as the list says:
+//   - The request accepts no form that this handler has, such as JSON of a built-in kind that this program does not know. The
+//     answer is 406.
+//   - The request wants JSON, and an object has fields that this program does not know. The answer lacks those fields, and such
+//     objects get revisions that no API server takes.
+//   - The request wants a table. The answer has objects.
 func (h *Handler) Poorer(r *http.Request, verb string) bool {
 	content, err := h.replica.freeze()
 	if err != nil {
@@ -29,8 +30,8 @@ func (h *Handler) Acceptable(r *http.Request, verb string) bool {
 	return err == nil
 }
 
-// skew remembers the revision up to which all objects were found to have only fields that this program knows. So each object is
-// decoded only once for that check.
+// skew remembers up to which revision all objects were found to have only fields that this program knows. Those objects are not
+// decoded again to check that.
 type skew struct {
 	mu         sync.Mutex
 	generation uint64

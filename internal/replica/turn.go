@@ -10,9 +10,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// turn switches the watch to another look, and tells the client what that changes. Before that, it tells with the old look all
-// changes up to the replica's present content. The parameter changes has those that the cursor has taken already; the others
-// come after the revision told.
+// turn switches the watch to another look, and sends the client each object that looks different. Before that, it sends all
+// changes up to the replica's present content, with the old look. The parameter changes has those that the cursor has taken
+// already. The others come after the revision told.
 func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	content, next, err := s.handler.replica.begin()
 	if err != nil {
@@ -37,8 +37,8 @@ func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	return s.retell(content, was)
 }
 
-// catchUp tells the given changes and those that follow them, with the present look, up to a revision that the replica has
-// reached.
+// catchUp sends the client the given changes and those that follow them, with the look that s.eye has. It stops at the revision
+// upTo, which the replica has reached.
 func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	for {
 		for i := range changes {
@@ -59,9 +59,10 @@ func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	}
 }
 
-// retell sends each object that looks different from what the client has seen, which it saw with the look was. If was is nil,
-// nobody knows what it has seen, and retell sends all objects. They come in the order of the cloud's revisions. After each object
-// a bookmark sets the client back to the content's revision, because a client resumes from the last revision that it got.
+// retell sends each object that looks different with the present look than with a former one, the parameter was. A nil look means
+// that nobody knows what the client has seen, and retell sends all objects. They come in the order of the cloud's revisions.
+// After each object a bookmark sets the client back to the content's revision, because a client resumes from the last revision
+// that it got.
 func (s *served) retell(content *frozen, was Look) error {
 	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
 	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
@@ -86,8 +87,8 @@ func (s *served) retell(content *frozen, was Look) error {
 	return s.w.flush()
 }
 
-// turned returns the event for an object that this eye's client has seen with the look was; nil means that nobody knows what it
-// has seen. It returns false if the object looks the same.
+// turned returns the event for an object that this eye's client has seen with a former look, the parameter was. A nil look means
+// that nobody knows what the client has seen. turned returns false if the object looks the same.
 func (e *eye) turned(o stream.Object, was Look) (stream.Event, bool, error) {
 	now, sees, err := e.sees(o)
 	if err != nil {
@@ -117,8 +118,8 @@ func (e *eye) anew(o, now stream.Object, sees bool) (stream.Event, bool, error) 
 	return e.gone(o, marked(o.Revision, nil))
 }
 
-// missed returns the event for a change that this eye does not see. The client may have seen the object's former state with
-// another look.
+// missed returns the event for a change that this eye does not see, for a client that may have seen the object's former state
+// with another look.
 func (e *eye) missed(c *change) (stream.Event, bool, error) {
 	if c.Old.Revision == 0 {
 		return stream.Event{}, false, nil
@@ -126,9 +127,9 @@ func (e *eye) missed(c *change) (stream.Event, bool, error) {
 	return e.gone(c.Old, c.Object.Revision)
 }
 
-// gone returns an event that an object does not exist, without its content. It returns false if the view shows the object: then
-// a selector leaves the object out, and did so with every look. It also returns false for a key that the client does not
-// select.
+// gone returns an event that says that an object does not exist, without the object's content. It returns false for a key that
+// the client does not select. It also returns false if the view shows the object. Then a selector leaves the object out, and did
+// so with every look.
 func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
 	if !e.holds(o.Key) {
 		return stream.Event{}, false, nil

@@ -13,21 +13,20 @@ import (
 
 // View is how one kind of client sees a replica. A nil View shows everything, verbatim. Safe for concurrent use.
 //
-// A view reads Protobuf, in which API servers send all built-in kinds. It is not asked about objects in JSON: clients get those
-// as the cloud has them, at the cloud's revisions, and may write them back. Such clients lack what the view adds, but get
-// nothing that the cloud would refuse when they write it back.
+// A view is asked only about objects in Protobuf, in which API servers send all built-in kinds. If a replica's objects are in
+// JSON, clients get them as the cloud has them, and may write them back.
 type View interface {
-	// Look returns the view's present Look, and a channel that is closed when the Look changes; a nil channel means that it
-	// never does. Watches then tell their clients which objects look different.
+	// Look returns the view's present Look, and a channel that is closed when the Look changes. A nil channel means that it never
+	// changes. At a change, watches tell their clients which objects look different.
 	Look() (Look, <-chan struct{})
 }
 
-// Look is what a View shows while its inputs stay the same. It is pure, comparable, and never changes. A watch shows the same
-// object with the old Look and with the new one to find what to tell.
+// Look is what a View shows while its inputs stay the same. It is pure, comparable, and never changes. A watch compares what the
+// old Look and the new one show, to find what it must tell its client.
 type Look interface {
-	// Show returns the form in which the client sees o, and whether it sees o at all. It returns o.Raw itself to show an object
-	// verbatim. It never changes those bytes, and leaves name, namespace, labels and resourceVersion as they are. The same o
-	// gives the same bytes in each process, because their digest is part of the revision that clients get.
+	// Show returns the form in which the client sees o, and whether the client sees o at all. To show o verbatim, it returns
+	// o.Raw itself. It never changes the bytes of o.Raw, and leaves name, namespace, labels and resourceVersion as they are. The
+	// same o gives the same bytes in each process, because their digest is part of the revision that clients get.
 	Show(t stream.Type, o stream.Object) (raw []byte, visible bool)
 }
 
@@ -67,13 +66,13 @@ func nameOnly(k stream.Key, at edge.Revision) (stream.Object, error) {
 // maxListed bounds the clients that looks knows by name.
 const maxListed = 256
 
-// looks is a Handler's memory of its view's Looks. It tells what a client may have seen by the revision from which the client
-// resumes. The fields began and turned are such revisions:
+// looks is a Handler's memory of its view's Looks. When a client resumes from a revision, looks tells what the client may have
+// seen. That depends on the fields began and turned, which are revisions, too:
 //   - Before began: what another process showed, which is unknown. The client must list again.
 //   - At began: what another process or this one showed. Only a client (by its User-Agent) that has listed in this process may
 //     resume.
-//   - Up to turned: a former look, the current one, or a part of each. The client is told everything again.
-//   - After that: the current look.
+//   - After began, up to turned: a former look, the current one, or a part of each. The client is told everything again.
+//   - After turned: the current look.
 type looks struct {
 	mu     sync.Mutex
 	look   Look
@@ -98,8 +97,8 @@ func (l *looks) observe(look Look, position edge.Revision) uint64 {
 	return l.number
 }
 
-// telling records that a client is now being told what differs from its earlier state, as of the revision at. A client that
-// resumes from that revision may have got only a part of it.
+// telling records that a client is now being sent the objects that look different, as of a revision. A client that resumes from
+// that revision may have got only a part of them.
 func (l *looks) telling(at edge.Revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +114,8 @@ func (l *looks) shown(client string, at edge.Revision) {
 	}
 }
 
-// seen reports what a client that resumes from a revision may have seen. known says that this process has shown that revision,
-// sure that it did so with the look now.
+// seen reports what a client that resumes from a revision may have seen. If known is true, this process has shown that revision.
+// If sure is true, it has shown the revision with the look that is current, the parameter now.
 func (l *looks) seen(client string, after edge.Revision, now Look) (known, sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -104,9 +104,9 @@ func (c *cursor) close() {
 	})
 }
 
-// take returns the changes that are there, at most maxBatch, and the revision up to which everything has then been told. That
-// is more than the last change's revision if the replica has moved on without changes. Without news it returns no changes, the
-// same revision as before, and a channel that is closed when there may be more. The slice is valid until the next call.
+// take returns the next changes, at most maxBatch, and the revision up to which the client then knows everything. That revision
+// is higher than the last change's if the replica has moved on without changes. If there is nothing new, take returns no changes,
+// the same revision as before, and a channel that is closed when there may be more. The slice is valid until the next call.
 func (c *cursor) take() (changes []change, told edge.Revision, more <-chan struct{}, err error) {
 	r := c.replica
 	r.mu.Lock()

@@ -15,8 +15,7 @@ import (
 // gzipFrom is the size from which an answer is compressed, as in an API server.
 const gzipFrom = 128 << 10
 
-// deadlined is a ResponseWriter that sets a deadline for every write, so that a client that does not read cannot hold memory
-// for long.
+// deadlined is a ResponseWriter whose writes have a deadline, so that a client that does not read can't hold memory for long.
 type deadlined struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -71,7 +70,7 @@ const gatherBytes = 16 << 10
 // gathers are buffers for those watches that have something to tell. A watch at rest has none.
 var gathers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, gatherBytes) }}
 
-// gathered buffers what is written until it is flushed. Otherwise net/http would send each 4 KB on its own over HTTP/2, and
+// gathered buffers what is written until it is flushed. Otherwise, over HTTP/2, net/http would send each 4 KB on its own, and
 // every piece would wake its reader.
 type gathered struct {
 	*deadlined

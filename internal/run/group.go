@@ -1,8 +1,8 @@
 // Package run is the life cycle of all our programs: a group of blocking functions that start and stop together.
 //
 // Invariants: Run returns only after every function has returned. The first function to return, with or without an error, ends
-// the group. Functions stop in the reverse of the order in which they were added. Each is asked to stop only after the one
-// added after it has returned. So whatever a function needs outlives it.
+// the group. The group stops its functions in the reverse of the order in which they were added, one after the other. So whatever
+// a function needs outlives it.
 //
 // errgroup was the alternative. It cancels all functions at once, so a server that still drains would find its upstream gone.
 package run
@@ -33,8 +33,8 @@ func (g *Group) Add(name string, run func(context.Context) error) {
 }
 
 // Run starts all functions and blocks until all have returned. It returns the error of the first function that fails, with the
-// function's name. It returns nil if ctx ended and every function returned nil or its context's error or cause. A function that
-// returns before it is asked to has failed, even if it returns nil.
+// function's name. A function that returns before it is asked to has failed, even if it returns nil. When ctx ends, Run stops the
+// functions. It then returns nil if each of them returns nil, or the error or cause of its context.
 func (g *Group) Run(ctx context.Context) error {
 	type result struct {
 		index int

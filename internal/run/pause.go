@@ -26,14 +26,14 @@ type Backoff struct {
 	failures int
 }
 
-// Next returns the next pause: twice the one before, up to Max, less a random part of up to half. chance is a random number in
-// [0, 1). The random part keeps programs that failed together from retrying together.
+// Next returns the next pause: twice the pause before, up to Max, less a random part of up to half. The parameter chance is a
+// random number in [0, 1). The random part keeps programs that failed together from retrying together.
 func (b *Backoff) Next(chance float64) time.Duration {
 	b.failures++
 	return b.After(b.failures, chance)
 }
 
-// After returns the pause after a number of failures, for a chance in [0, 1). It does not change the Backoff; it is for state
+// After returns the pause after a number of failures, for a chance in [0, 1). It does not change the Backoff. It is for state
 // machines that count failures themselves.
 func (b Backoff) After(failures int, chance float64) time.Duration {
 	longest := b.Max

@@ -169,8 +169,8 @@ func (s Sums) String() string {
 	return b.String()
 }
 
-// Name returns the name under which the list has a content, among the names that accept allows. That name, not the content
-// itself, decides which program it is, of which version and for which platform.
+// Name returns the name that the list has for a content, among the names that accept allows. That name decides which program it
+// is, of which version and for which platform; the content itself does not.
 func (s Sums) Name(content io.Reader, accept func(name string) bool) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, content); err != nil {

@@ -213,8 +213,8 @@ func (r *reader) seek(at int64) int64 {
 	return r.size
 }
 
-// frame reads the frame at an offset. ok is false if there is no frame. If only its body is bad, the frame's kind is damaged.
-// body is as it is in the file, and is valid until the next call.
+// frame reads the frame at an offset. ok is false if there is no frame. If only the body is bad, f.kind is damaged. The body is
+// as it is in the file, and is valid until the next call.
 func (r *reader) frame(at int64) (f frame, body []byte, ok bool) {
 	b := r.read(at, fixedBytes)
 	if b == nil || string(b[:len(magic)]) != magic {
@@ -276,8 +276,8 @@ func (r *reader) changes(s *state, tell func(change)) error {
 	return nil
 }
 
-// objects calls tell for each object of a state once. The object is valid until tell returns. objects reads the state twice, so
-// that memory never holds an object that a later change replaces.
+// objects calls the function tell once for each object of a state. The object is valid until tell returns. objects reads the
+// state twice, so that memory never holds an object that a later change replaces.
 func (r *reader) objects(s *state, tell func(stream.Object)) error {
 	n, last := 0, map[stream.Key]int{}
 	if err := r.changes(s, func(c change) { n++; last[c.object.Key] = n }); err != nil {

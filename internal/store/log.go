@@ -54,9 +54,9 @@ func (f faults) at(point string) error {
 	return f(point)
 }
 
-// openLog opens and verifies the file, and makes it if it does not exist. If the file can't be written, openLog opens it to
-// read only, and returns the reason with it. The log is nil if it can't even be read; found is never nil. synced is how many
-// bytes of the file this process has synced.
+// openLog opens and verifies the file, and makes it if it does not exist. If the file can only be read, openLog returns the log
+// and the reason why. If the file can't even be read, the log is nil. found is never nil. synced is how many bytes of the file
+// this process has synced.
 func openLog(dir string, v *vault, synced int64, point faults) (*log, *found, error) {
 	path := filepath.Join(dir, fileName)
 	_ = os.Remove(filepath.Join(dir, newName)) // what a crash has left; if it stays, making it anew fails and says so
@@ -231,8 +231,8 @@ func (l *log) do(j *job) error {
 	return l.err
 }
 
-// fewest returns the changes to write to replace a state, and the state that they add to. If most of it differs, these are all
-// objects, and the state is nil.
+// fewest returns the changes that bring a key to the job's new state, and the state to which they must be added. If most of the
+// state differs, these are all objects, and the returned state is nil.
 func (l *log) fewest(j *job) (map[stream.Key]change, *state) {
 	if j.old != nil && j.old.last.typ == j.next.typ {
 		if differ, err := l.differences(j.old, j.next.changes); err == nil && 2*len(differ) <= len(j.next.changes) {
@@ -300,9 +300,9 @@ func (l *log) flush() {
 	l.from, l.out = l.from+int64(n), l.out[:0]
 }
 
-// copied writes the old states of jobs into a new file, each as small as possible, and lets that file replace this one. It
-// leaves out a state that has gone bad. Once the new file is in place, copied returns it, even with an error: then nothing may
-// be written to the former file any more.
+// copied writes the old states of jobs into a new file, each as small as possible, and lets that file replace this one. It leaves
+// out a state that has gone bad. Once the new file is in place, copied returns it, even with an error, and nothing may be written
+// to the former file any more.
 func (l *log) copied(dir string, jobs []*job) (*log, error) {
 	path := filepath.Join(dir, newName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)

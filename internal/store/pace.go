@@ -5,8 +5,8 @@ import "time"
 // slowdown is how many times less often what keeps changing is written than what changes now and then.
 const slowdown = 15
 
-// promptly is the slowdown of a removal that must be prompt (Config.Prompt). However many such removals there are, they cost
-// one write every 3 s.
+// promptly is the slowdown of a removal that must be prompt (Config.Prompt). However many such removals there are, they cost at
+// most one write every 3 s.
 const promptly = 3
 
 // haste is how long a change may wait because something has been written lately.
@@ -18,9 +18,8 @@ const (
 	atOnce               // not at all
 )
 
-// pace says when waiting changes are written: a moment after the first one, so that others come along, and ever less often
-// while changes keep coming. After a crash, changes that were not written yet are read again, from the older revision on the
-// disk. Changes that are written at once cost a batch of their own.
+// pace says when waiting changes are written. The first one waits a moment, so that others come along. While changes keep coming,
+// they are written ever less often. After a crash, the hub reads the unwritten ones again, from the older revision on the disk.
 type pace struct {
 	first time.Time     // when the first of what waits came; zero: nothing does
 	wrote time.Time     // when it was written last

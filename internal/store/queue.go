@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// What wakes the writer at once; what an object costs in the queue besides its bytes; and the bounds of blobs, with what a blob
-// costs in memory besides its bytes.
+// flushBytes in the queue wake the writer at once. objectOverhead is what an object costs in the queue besides its bytes, and
+// blobOverhead what a blob costs in memory. The others bound blobs.
 const (
 	flushBytes     = 1 << 20
 	objectOverhead = 200
@@ -96,8 +96,8 @@ func (e *entry) latest() *batch {
 	return e.flying
 }
 
-// cost returns how many bytes a blob's key and value count for, with what they cost in memory; 0 if it has no value, or is a
-// collection.
+// cost returns how many bytes a blob counts for: its key, its value and blobOverhead. It returns 0 for a blob without a value,
+// and for a collection.
 func (e *entry) cost(k key) int {
 	switch b := e.latest(); {
 	case k.blob == "" || e == nil || b != nil && b.drop || b == nil && e.state == nil:
@@ -163,12 +163,13 @@ func signal(c chan struct{}) {
 // Sink returns the Sink that writes a collection. All Sinks of a collection share their position, so only one may be used at a
 // time.
 //
-// A Sink writes behind: Replace and Apply return when the change is queued, and Position is the revision of the last queued
-// change. While too much waits in the queue, they block. After Open, Position is that of the disk. It falls to 0 when queued
-// changes are lost: the disk could not be written, or the collection was dropped, removed (see Need), or found corrupt. Apply
-// then returns an error until a Replace, which writes only what differs. So there is never a gap, however careless the caller
-// is. A Sink in use, even one that is only asked for its Position, counts as a reader: a collection that somebody keeps current
-// does not grow old.
+// A Sink writes behind: Replace and Apply return when the change is queued. They block while too much waits in the queue.
+// Position is the revision of the last queued change; after Open, it is that of the disk. It falls to 0 when queued changes are
+// lost, because the disk could not be written, or the collection was dropped, removed (see Need), or found corrupt. Apply then
+// fails until a Replace, which writes only what differs. So there is never a gap, however careless the caller is.
+//
+// A Sink in use counts as a reader, even if it is only asked for its Position. So a collection that somebody keeps current does
+// not grow old.
 func (s *Store) Sink(id Collection) stream.Sink { return &sink{store: s, key: key{Collection: id}} }
 
 // sink is a collection's way in.
@@ -231,8 +232,8 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	return nil
 }
 
-// forgetToldLocked forgets all collections of a Store without a disk if there are too many. The blobs stay, because they are
-// nowhere else.
+// forgetToldLocked forgets all collections of a Store without a disk if there are maxTold of them. The blobs stay, because they
+// are nowhere else.
 func (s *Store) forgetToldLocked() {
 	told := 0
 	for k := range s.entries {
@@ -295,9 +296,9 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 	return nil
 }
 
-// admit waits until the queue has room, and returns with mu locked; with an error it returns with mu unlocked. After an error
-// the caller must begin anew: the collection has lost the caller's changes up to the moment to. If to has no history, the
-// collection's counts.
+// admit waits until the queue has room, and returns with mu locked; with an error it returns with mu unlocked. If the store is
+// closed or can't be written, the collection needs a Replace. admit then records the parameter to, which is the moment that the
+// caller would have brought the collection to. If that has no history, the collection's counts.
 func (s *Store) admit(ctx context.Context, k key, to edge.Moment) error {
 	for {
 		if ctx.Err() != nil {
@@ -339,8 +340,8 @@ func (id Collection) check() error {
 	return nil
 }
 
-// kindOf returns the kind whose bound counts for a blob: the beginning of its key, including the first slash, if
-// Config.BlobBytes has a bound for that; otherwise "".
+// kindOf returns the kind whose bound counts for a blob. That is the beginning of its key, including the first slash, if
+// Config.BlobBytes has a bound for it. Otherwise it is "".
 func (s *Store) kindOf(k key) string {
 	kind := k.blob[:strings.IndexByte(k.blob, '/')+1]
 	if _, ok := s.config.BlobBytes[kind]; !ok {
@@ -349,10 +350,10 @@ func (s *Store) kindOf(k key) string {
 	return kind
 }
 
-// PutBlob keeps a small value under a key: the key has at most 1 KiB, the value at most 1 MiB. The next flush writes it, unless
-// the disk has the same. The value waits while the disk can't be written. Beyond the bound of its kind (Config.BlobBytes) other
-// blobs go. PutBlob fails with ErrFull if the value alone is larger than the bound. The key then has no value, because an old one
-// would be wrong.
+// PutBlob keeps a small value under a key: the key has at most 1 KiB, the value at most 1 MiB. The next flush writes the value,
+// unless the disk has the same. The value waits while the disk can't be written. If the bound of the blob's kind
+// (Config.BlobBytes) is exceeded, other blobs of the kind go. If the blob alone exceeds the bound, PutBlob fails with ErrFull.
+// The key then has no value, because an old one would be wrong.
 func (s *Store) PutBlob(name string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,8 +386,8 @@ func (s *Store) PutBlob(name string, value []byte) error {
 	return nil
 }
 
-// makeRoomLocked removes blobs of the kind of k, but not k, until their bytes are fewer by excess. Of the owner that has most
-// bytes, the blob goes that was put least recently. So nobody who keeps many takes the place of another one's few.
+// makeRoomLocked removes blobs of the same kind as k, but not k, until their bytes are fewer by excess. The owner that has most
+// bytes loses the blob that was put least recently. So an owner with many blobs does not displace the few of another.
 func (s *Store) makeRoomLocked(k key, excess int) {
 	if excess <= 0 {
 		return

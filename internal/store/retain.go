@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// unreadFor is how long the store keeps a collection that nobody reads and nobody needs (see Need). Only the time in which
-	// the cloud could be asked counts (see Online).
+	// unreadFor is how long the store keeps a collection that nobody reads and nobody needs (Need). Only the time in which the
+	// cloud could be asked counts (Online).
 	unreadFor = 7 * 24 * time.Hour
 	// touchEvery is how exactly the disk knows when a collection was last read.
 	touchEvery = time.Hour
 	// clockLag is by how much the clock on disk may be behind before it is written alone.
 	clockLag = 2 * touchEvery
-	// refuseFor is how long the store refuses a collection that it removed to make space, unless somebody needs it. Otherwise
-	// the collection would be written and dropped in turns.
+	// refuseFor is how long the store refuses a collection that it removed to make space, unless somebody needs it. Otherwise the
+	// collection would be written and dropped again and again.
 	refuseFor = time.Hour
 )
 
-// asked is a clock that runs only while the cloud can be asked. Ages are measured by it, because a collection that nobody reads
-// may go only if it could have been read again. So neither a cut nor a node that is off makes anything old. Nor does a
-// machine's clock that steps, because asked adds up differences of Config.Now.
+// asked is a clock that runs only while the cloud can be asked. The age of a collection is measured by asked, because a
+// collection that nobody reads may go only if it could have been read again. So nothing grows old during a cut, or while the node
+// is off. A step of the machine's clock does not count either, because asked adds up differences of Config.Now.
 type asked struct {
 	total  time.Duration // since the file was made
 	online bool
@@ -38,8 +38,8 @@ func (a *asked) at(now time.Time) time.Duration {
 	return a.total
 }
 
-// Online says whether the cloud can be asked from now on, which at first it can't. Collections grow old only between
-// Online(true) and Online(false), and only then does age remove them.
+// Online says whether the cloud can be asked from now on; at first it can't. Collections grow old, and are removed for their age,
+// only while the cloud can be asked.
 func (s *Store) Online(online bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,10 +48,10 @@ func (s *Store) Online(online bool) {
 	s.asked.online, s.asked.last = online, now
 }
 
-// Need says which collections the node needs, and replaces what an earlier call said. Those are never removed, neither for
-// their age nor for space, even if they come to the disk later. The collections of the given users are not removed for their
-// age, because some programs list only when they start. A user is the beginning of Collection.Client up to a space. Until the
-// first call, nobody knows what is needed, and nothing is removed for its age.
+// Need says which collections the node needs. It replaces what an earlier call said. Needed collections are never removed,
+// neither for their age nor for space, even if they come to the disk later. The collections of the given users are not removed
+// for their age, because some programs list only when they start. A user is the beginning of Collection.Client up to a space.
+// Until the first call, nothing is removed for its age.
 func (s *Store) Need(ids []Collection, users ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *Store) Touch(id Collection) {
 	}
 }
 
-// touchLocked notes that a collection was read. It does not end a refusal (refuseFor): otherwise a collection that is in use,
-// but has no space, would be written and dropped in turns.
+// touchLocked notes that a collection was read. It does not end a refusal (refuseFor). Otherwise a collection that is in use, but
+// has no space, would be written and dropped again and again.
 func (s *Store) touchLocked(e *entry) {
 	e.read = s.asked.at(s.config.Now())
 	if e.state != nil && e.read-e.state.read() >= touchEvery {
@@ -85,9 +85,8 @@ func (s *Store) touchLocked(e *entry) {
 	}
 }
 
-// collect drops collections, and returns how many. Once an hour it drops those that nobody needs and nobody has read for too
-// long. While too many bytes are in use, it also drops others that nobody needs, those read least recently first; those that
-// Config.Last names go last.
+// collect drops collections that nobody needs, and returns how many. Once an hour it drops those that nobody has read for
+// unreadFor. While too many bytes are in use, it drops those that were read least recently; those that Config.Last names go last.
 func (s *Store) collect() (gone int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How often the writer does what nobody waits for. It then writes bookmarks and the times of reading, and removes collections
-// for their age. Ages count only time in which the cloud can be asked. The first hour of it after a start removes nothing,
+// idleEvery is how often the writer writes what nobody waits for: bookmarks and the times of reading. collectEvery is how often
+// it removes collections for their age, in time in which the cloud can be asked. It removes none in the first hour after a start,
 // because programs must first have read what they need.
 const (
 	idleEvery    = time.Minute
@@ -33,9 +33,9 @@ const probeBytes = 512 << 10
 // lastFlush bounds the time that the end of Run takes.
 const lastFlush = 5 * time.Second
 
-// Run writes the changes that Sinks were given: flushEvery after a change, less often if a collection keeps changing, and
-// sooner when much waits. It removes collections that nobody reads. When the disk can't be written, it tries again, with
-// growing pauses of up to a minute. It ends with ctx, after a last flush.
+// Run writes what was queued: flushEvery after a change, less often if a collection keeps changing, and sooner when much waits.
+// It removes collections that nobody reads. When the disk can't be written, it tries again, with growing pauses of up to a
+// minute. When ctx ends, Run returns after a last flush.
 func (s *Store) Run(ctx context.Context) error {
 	if s.diskless {
 		<-ctx.Done()
@@ -104,8 +104,8 @@ func (r *runner) due() time.Time {
 	return due
 }
 
-// step does what is due. It writes the changes that must be written, and with them those that may be. Now and then, and when
-// much waits, it writes everything. report tells of failures.
+// step does what is due. It writes the changes that must be written, and with them those that may be. Every idleEvery, and when
+// much waits, it writes everything. The function report logs failures.
 func (r *runner) step(ctx context.Context) {
 	r.mu.Lock()
 	all := time.Since(r.whole) >= idleEvery || r.queued >= flushBytes
@@ -251,8 +251,8 @@ func (s *Store) doneLocked(jobs []*job) {
 	s.roomLocked()
 }
 
-// failLocked stops writing. Queued changes are lost, including those being written, and the callers that queued them must begin
-// anew. Removals and blobs stay queued.
+// failLocked stops writing. Queued changes of collections are lost, including those being written, and their Sinks need a
+// Replace. Removals and blobs stay queued.
 func (s *Store) failLocked(err error, jobs ...*job) {
 	s.setFailureLocked(err)
 	for _, j := range jobs {
@@ -328,7 +328,7 @@ func probe(dir string, point faults) error {
 	return nil
 }
 
-// compact writes the log's states into a new file, which replaces the old one. Until then readers use the old file, and new
+// compact writes the log's states into a new file, which replaces the old one. Meanwhile readers use the old file, and new
 // changes wait. The caller must have the token to write.
 func (s *Store) compact() error {
 	if err := s.fault.at("rewrite"); err != nil {

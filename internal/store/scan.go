@@ -66,11 +66,11 @@ func (g *group) lack(at int64) {
 
 // scan reads all of a file once, and finds out each key's state.
 //
-// Batches are written and synced one after the other. So only the last one can be incomplete because power failed while it was
-// written. Then none of it counts, unless it is known to have been synced. Anything missing before was once there, and is
-// corruption. If the head of a damaged frame is whole, it names the key, whose state is lost. If not, any key may be hit. Each
-// state is lost, unless a later frame shows that it was not hit: the frame begins the state anew, or goes on from the last
-// frame that is known.
+// Batches are written and synced one after the other, so a power cut can leave only the last batch incomplete. None of such a
+// batch counts, unless it is known to have been synced. Anything that is missing before the last batch was once there, so that is
+// corruption. If the head of a damaged frame is whole, it names the key whose state is lost. Otherwise any key may be hit. Each
+// state is then lost, unless a later frame of the key shows that it was not hit: the frame begins the state anew, or goes on from
+// the last frame that is known.
 func scan(file io.ReaderAt, size, synced int64, v *vault) *found {
 	f, g, next := &found{states: map[key]*state{}}, group{ended: true, whole: true}, int64(0) // next is where the last frame ends
 	r := &reader{file: file, size: size, ahead: frameBytes, vault: v}

@@ -22,8 +22,8 @@ import (
 // was dropped, it was found corrupt, or the disk cannot be read.
 var ErrMiss = errors.New("not on the disk")
 
-// ErrUnwritable says that the disk can't be written now: it is full, read-only or broken. Nothing was queued, and Position is
-// 0. The caller goes on from memory, and tries again later with Replace.
+// ErrUnwritable says that the disk can't be written now: it is full, read-only or broken. Nothing was queued, and Position is 0.
+// The caller goes on from memory, and tries Replace again later.
 var ErrUnwritable = errors.New("the disk cannot be written")
 
 // ErrIncomplete says that changes were offered to a Sink whose Position is 0: it needs a Replace first.
@@ -32,8 +32,8 @@ var ErrIncomplete = errors.New("changes without what they change: Replace first"
 // ErrOlder says that a Snapshot is older than what is held: of an earlier history, or of the same and an earlier revision.
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
-// ErrFull says that something does not fit. Either the store has removed a collection in favour of others that were read later,
-// or a blob alone is beyond the bounds.
+// ErrFull says that something does not fit within the store's bounds. That is a collection or a blob that alone is too large, or
+// a collection that the store removed a short time ago to make space.
 var ErrFull = errors.New("no space left within the store's bounds")
 
 // ErrLocked says that another process has the directory open.
@@ -85,8 +85,8 @@ const usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, tim
 type Config struct {
 	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
 	Dir string
-	// BlobBytes bounds each kind of blobs, in bytes: keys, values and 1 KiB for each. A kind is the beginning of a key, with
-	// the first slash; "" stands for all other kinds. nil means 16 MiB for all.
+	// BlobBytes bounds each kind of blobs, in bytes: keys, values and 1 KiB for each blob. A kind is the beginning of a key,
+	// including the first slash; "" stands for all other kinds. nil means 16 MiB for all kinds together.
 	BlobBytes map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil means none.
 	Last func(Collection) bool
@@ -94,24 +94,24 @@ type Config struct {
 	Secrets Secrets
 	// Prompt says what must not come back after a crash once it has been removed. The zero value means nothing.
 	Prompt Prompt
-	// Now returns the time of day. Only the differences of its results count. Those of time.Now are right even when the
+	// Now returns the time of day. Only the differences of its results count. With time.Now these are right even when the
 	// machine's clock is set. nil means time.Now.
 	Now func() time.Time
 
 	// The bounds below are for tests; 0 means what is usual.
 
-	// maxBytes bounds the collections and blobs on disk; the file has at most twice as many bytes and 4 MiB. The collections
-	// read least recently go first.
+	// maxBytes bounds the collections and blobs on disk. The file has at most twice as many bytes, and 4 MiB more. The
+	// collections read least recently go first.
 	maxBytes int64
 	// queueBytes bounds the objects that wait to be written; Sinks block beyond it.
 	queueBytes int64
-	// flushEvery is how long a change waits, so that others are written with it. A collection that keeps changing is written up
-	// to 15 times less often. A crash costs the progress of that time.
+	// flushEvery is how long a change waits, so that others are written with it. A collection that keeps changing waits up to 15
+	// times as long. A crash costs the changes of that time.
 	flushEvery time.Duration
 }
 
-// Prompt says which removals are on the disk within 3 s, however many other changes wait: otherwise the removed objects would
-// come back after a crash, and be believed. Other removals wait like the changes around them, 15 s at most. A nil function
+// Prompt says which removals are on the disk within 3 s, however many other changes wait. Otherwise the removed objects could
+// come back after a crash, and would be believed. Other removals wait like the changes around them, 15 s at most. A nil function
 // means none.
 type Prompt struct {
 	Collection func(Collection) bool
@@ -132,11 +132,10 @@ type Health struct {
 	Since time.Time
 	// Corrupt says what was found corrupt since the store was opened; empty if nothing was.
 	Corrupt string
-	// Torn is how many bytes were cut off the end of the file since the store was opened, because the last batch was
-	// incomplete. A power cut during a write leaves such a batch.
+	// Torn is how many bytes of an incomplete last batch were cut off the end of the file. A power cut during a write leaves such
+	// a batch.
 	Torn int64
-	// Foreign is how many collections and blobs were removed since the store was opened, because they were encrypted with
-	// another encryption key.
+	// Foreign is how many collections and blobs were removed because they were encrypted with another encryption key.
 	Foreign int
 	// Bytes is how many bytes on disk are in use.
 	Bytes int64
@@ -191,8 +190,8 @@ func newStore(c Config, fault faults) *Store {
 	return s
 }
 
-// NewMemory returns a Store that replaces one where there is no directory. It keeps blobs until the process ends. Of a
-// collection it keeps only the position of its Sink: the objects are in a replica, for as long as somebody follows it.
+// NewMemory returns a Store for a hub without a directory. It keeps blobs until the process ends. Of a collection it keeps only
+// the position of its Sink.
 func NewMemory(blobBytes map[string]int) *Store {
 	s := newStore(Config{BlobBytes: blobBytes}, nil)
 	s.diskless = true
@@ -203,9 +202,9 @@ func NewMemory(blobBytes map[string]int) *Store {
 func (s *Store) Keeps() bool { return !s.diskless }
 
 // Open opens a directory and verifies all that is in it. It cuts off an incomplete last batch, which a power cut may leave, and
-// drops what is corrupt; Health says what was found. A disk that can't be written or read is no error: Health says so, and Run
-// tries again. Open fails if the directory can't be made or opened, and with ErrLocked if another process has it. The caller must
-// call Close.
+// drops what is corrupt; Health says what was found. If the disk can't be written or read, Open does not fail: Health says so,
+// and Run tries again. Open fails if the directory can't be made or opened, and with ErrLocked if another process has it. The
+// caller must call Close.
 func Open(c Config) (*Store, error) { return open(c, nil) }
 
 func open(c Config, fault faults) (*Store, error) {
@@ -254,7 +253,7 @@ func openDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// unlockDir releases the lock before it closes the directory. The lock belongs to every copy of the descriptor. A child process
+// unlockDir releases the lock before it closes the directory. Every copy of the descriptor holds the lock, and a child process
 // has a copy from its fork until it executes its program. During that time, closing alone would leave the directory locked.
 func unlockDir(dir *os.File) error {
 	unlocked := unix.Flock(int(dir.Fd()), unix.LOCK_UN)
@@ -282,8 +281,8 @@ func (s *Store) reopen() error {
 	return err
 }
 
-// adoptLocked takes over what a scan has found. A Sink's position that has been lost stays lost, even if the disk has the
-// state: a caller that goes on as if nothing had happened must not have its changes accepted.
+// adoptLocked takes over what a scan has found. If a Sink's position has been lost, it stays lost, even if the disk has the
+// state. So a caller that goes on as if nothing had happened is refused.
 func (s *Store) adoptLocked(found *found) {
 	h := &s.health
 	if found.corrupt != nil {
@@ -371,8 +370,8 @@ func (s *Store) roomLocked() {
 	s.room = make(chan struct{})
 }
 
-// Load reads a collection as of the last flush, without changes that still wait. It fails with ErrMiss and a reason. One reason
-// is that a Sink of this process got a newer state than the disk has, because writing failed. The collection counts as read.
+// Load reads a collection as of the last flush, without changes that still wait. The collection counts as read. Load fails with
+// ErrMiss and a reason. One reason is that a Sink of this process got a newer state than the disk has, because writing failed.
 func (s *Store) Load(id Collection) (stream.Snapshot, error) {
 	all, err := s.read(key{Collection: id})
 	if err != nil {
@@ -382,8 +381,8 @@ func (s *Store) Load(id Collection) (stream.Snapshot, error) {
 	return all, nil
 }
 
-// read reads a key's state. It needs no lock against the writer, which never changes what it has written. If another file
-// replaces this one meanwhile, read reads that one. If a frame has gone bad since it was verified, Run verifies the whole file
+// read reads a key's state, without a lock against the writer, which never changes what it has written. If another file has
+// replaced this one meanwhile, read reads that file. If a frame has gone bad since it was verified, Run verifies the whole file
 // again.
 func (s *Store) read(k key) (stream.Snapshot, error) {
 	for {

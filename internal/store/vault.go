@@ -9,11 +9,11 @@ import (
 
 // Secrets says what is encrypted on the disk, and with which key.
 type Secrets struct {
-	// Key has 32 bytes, for AES-256-GCM with a random nonce for each frame. When the store is opened, it removes anything
-	// encrypted with another key. nil means that nothing is encrypted.
+	// Key is the encryption key. It has 32 bytes, for AES-256-GCM with a random nonce for each frame. On opening, the store
+	// removes what is encrypted with another key. nil means that nothing is encrypted.
 	Key []byte
-	// Collection reports whether the objects of a collection are secret. Blob reports whether a blob's value is. The names of
-	// collections and blobs are never encrypted.
+	// Collection reports whether the objects of a collection are secret, and Blob whether a blob's value is. The names of both
+	// are never encrypted.
 	Collection func(Collection) bool
 	Blob       func(key string) bool
 }

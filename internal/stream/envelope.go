@@ -7,9 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Envelope turns an object whose Type is known separately into one that stands alone, as in the answer to a get. In Protobuf
-// the result is byte for byte what Kubernetes writes, also to its store. In JSON it is raw, with kind and apiVersion put in
-// front if they are missing.
+// Envelope makes an object of a known Type stand alone, as in the answer to a get. In Protobuf the result is byte for byte what
+// Kubernetes writes, also to its store. In JSON the result is raw, with kind and apiVersion put in front if they are missing.
 func Envelope(t Type, raw []byte) []byte {
 	if t.Encoding == Protobuf {
 		b := make([]byte, 0, len(magic)+len(t.Group)+len(t.Version)+len(t.Kind)+24+len(raw))

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// restingBytes is the size of a FrameReader's buffer while nothing arrives: a hub holds a thousand watches that are silent
-	// most of the time.
+	// restingBytes is the size of a FrameReader's buffer while nothing arrives. It is small, because a hub holds a thousand
+	// watches that are silent most of the time.
 	restingBytes = 4 << 10
 
-	// readAhead is the size of the buffer while much arrives, unless one frame is larger: it holds six EndpointSlices of 100
-	// endpoints.
+	// readAhead is the size of the buffer while much arrives. It holds six EndpointSlices of 100 endpoints. For a larger frame
+	// the buffer grows.
 	readAhead = 64 << 10
 
 	// frameHeader is the length of a frame, big-endian, in front of each Protobuf frame.
@@ -30,9 +30,9 @@ const (
 // aheads are buffers of readAhead bytes, for the FrameReaders to which much arrives at the moment.
 var aheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
-// FrameReader reads a watch stream. It holds one buffer, small while nothing arrives, in which frames are read in place. An
-// event in Protobuf costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs
-// memory only as its bytes arrive.
+// FrameReader reads a watch stream. It reads frames in place, in one buffer, which is small while nothing arrives. An event in
+// Protobuf costs two allocations: a copy of its object, and the Key. A frame that claims to be large costs memory only as its
+// bytes arrive.
 type FrameReader struct {
 	r        io.Reader
 	encoding Encoding
@@ -78,9 +78,9 @@ func (f *FrameReader) Buffered() bool {
 	return whole || err != nil
 }
 
-// Read returns the next event. Its Raw is a new allocation of exactly its size; a bookmark's Object has a Revision only. The
-// end of the stream is io.EOF between two frames, and io.ErrUnexpectedEOF inside one. An ERROR frame is returned as ErrorOf
-// makes it. After an error every Read returns it again.
+// Read returns the next event. Its Raw is an allocation of its own, of exactly its size. A bookmark's Object has a Revision only.
+// At the end of the stream Read fails with io.EOF, or with io.ErrUnexpectedEOF inside a frame. For an ERROR frame it fails with
+// what ErrorOf returns. After an error, every Read returns the same error.
 func (f *FrameReader) Read() (Event, error) {
 	if f.failed != nil {
 		return Event{}, f.failed
@@ -205,15 +205,15 @@ func (f *FrameReader) grow() {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// textFrame finds the end of a JSON object. It looks at each byte once, in however many reads the object arrives. It leaves
+// textFrame finds the end of a JSON object. It looks at each byte once, even if the object arrives in many reads. It leaves
 // errors inside the object to readJSON.
 type textFrame struct {
 	at, depth       int
 	quoted, escaped bool
 }
 
-// advance continues where it stopped, in a text that has become longer. It reports whether the object is complete; if so, the
-// object ends at t.at.
+// advance goes on where the last call stopped, in a text that has become longer. It reports whether the object is complete. If
+// so, the object ends at t.at.
 func (t *textFrame) advance(text []byte) bool {
 	if t.at > 0 && t.depth == 0 {
 		return true

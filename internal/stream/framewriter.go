@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// FrameWriter writes a watch stream. It does not copy objects: each event is two or three writes, so w should be buffered, as
-// an http.ResponseWriter is. It does not flush.
+// FrameWriter writes a watch stream. It does not copy objects, so each event is two or three writes. The io.Writer should
+// therefore be buffered, as an http.ResponseWriter is. A FrameWriter does not flush.
 type FrameWriter struct {
 	w       io.Writer
 	typ     Type

@@ -8,8 +8,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// readJSON reads the members of a JSON object for which into has fields. Names are case-sensitive. If one of these members
-// occurs twice, that is an error, because decoders differ in which one they take. All of raw must be JSON.
+// readJSON reads the members of a JSON object for which into has fields. Names are case-sensitive. It fails if one of these
+// members occurs twice, because decoders differ in which one they take. All of raw must be JSON.
 func readJSON(raw []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(raw, into, kjson.DisallowDuplicateFields)
 	if err == nil && len(strict) > 0 {
@@ -39,8 +39,8 @@ func jsonHead(raw []byte) (head, error) {
 	}, err
 }
 
-// missingTypeMeta returns what must be written after the "{" of an object to add a missing kind and apiVersion, and the rest of
-// the object. If raw is no JSON object, it returns raw unchanged as the rest.
+// missingTypeMeta splits a JSON object in two, to be written one after the other. The result before is the "{", with a kind and
+// an apiVersion if the object lacks them. The result rest is all else. If raw is no JSON object, before is nil and rest is raw.
 func missingTypeMeta(t Type, raw []byte) (before, rest []byte) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if delimiter(d, '{') != nil {

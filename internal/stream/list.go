@@ -19,20 +19,19 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// trusted is the largest claimed length for which memory is allocated at once. For a larger one memory grows as the bytes
+// trusted is the largest claimed length for which memory is allocated at once. For a larger one, memory grows as the bytes
 // arrive.
 const trusted = 1 << 20
 
 // ErrTooLarge says that a list is larger than its reader allows.
 var ErrTooLarge = errors.New("the list is too large")
 
-// ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge). cont is the continue token, empty
-// for the last part. Of the body it keeps only the objects in memory. Each object is an allocation of its own, so that each can
-// be freed alone. Objects are sorted by Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x" before
-// "a/x").
+// ReadList reads a list as an API server answers it. A list of more than maxBytes is ErrTooLarge. cont is the continue token,
+// empty for the last part. Each object is an allocation of its own, so that each can be freed alone. The objects are sorted by
+// Key.Compare, whatever their order in the list. Servers over etcd sort "a-b/x" before "a/x".
 //
-// A list is an error if it is cut anywhere, has no revision, has one key twice, or has an object that is newer than the list.
-// Such a list is refused, because every object that a list lacks counts as deleted.
+// ReadList refuses a list that is cut anywhere, has no revision, has one key twice, or has an object that is newer than the list.
+// The reason is that every object that a list lacks counts as deleted.
 func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {
 	b := &io.LimitedReader{R: r, N: maxBytes + 1}
 	var meta metav1.ListMeta
@@ -340,8 +339,8 @@ func itemType(list Type) (Type, error) {
 	return list, nil
 }
 
-// WriteList writes a list of objects of t, as an API server answers it. In Protobuf a list begins with its size, so WriteList
-// iterates over objects twice, which must yield the same both times. An error that objects yields ends the list.
+// WriteList writes a list of objects of type t, as an API server answers it. In Protobuf a list begins with its size, so
+// WriteList iterates over the objects twice, and must get the same ones both times. An error from the iterator ends the list.
 func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	if t.Kind == "" || t.Version == "" {
 		return errors.New("cannot write a list: the type of the objects is not known")

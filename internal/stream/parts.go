@@ -9,8 +9,8 @@ import (
 // errOtherList says that a part does not belong to the list that it should continue.
 var errOtherList = errors.New("the next part is of another list")
 
-// Extend adds the next part of one list to s, which begins as the zero Snapshot. It fails if the part has another type,
-// revision or history than the parts before. Until Complete is called, s is not a valid Snapshot.
+// Extend adds the next part of a list to s, which begins as the zero Snapshot. It fails if the part has another type, revision or
+// history than the parts before. Until Complete is called, s is not a valid Snapshot.
 func (s *Snapshot) Extend(part Snapshot) error {
 	if s.Revision == 0 {
 		*s = part

@@ -22,9 +22,9 @@ type head struct {
 	kind, apiVersion         string
 }
 
-// Scan reads an object's key and revision, and nothing else; the Object's Raw is raw itself. It reads all of raw once, so that
-// a truncated object is an error. An object without a name or a revision is an error, too. So is a name or namespace that could
-// not be a path segment, because it could point elsewhere in a store.
+// Scan reads an object's key and revision, and nothing else. The Object's Raw is raw itself. Scan reads all of raw, so that it
+// fails if the object is truncated. It also fails if the name or the revision is missing, or if a name or namespace could not be
+// a path segment. Such a name could point elsewhere in a store.
 func Scan(e Encoding, raw []byte) (Object, error) {
 	var h head
 	var err error

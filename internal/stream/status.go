@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrorOf makes an error from a Status. It is an *apierrors.StatusError. For 410 or reason Expired it is also ErrExpired. For
-// 503 it is also ErrNotReady: ask again later. The same holds for "Too large resource version", which means that the server is
-// behind the requested revision.
+// ErrorOf makes an error from a Status. It is an *apierrors.StatusError. For code 410 or reason Expired it is also ErrExpired.
+// For code 503 it is also ErrNotReady: ask again later. The same holds for "Too large resource version", which means that the
+// server is behind the requested revision.
 func ErrorOf(status *metav1.Status) error {
 	if status.Message == "" {
 		with := *status

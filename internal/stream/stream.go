@@ -88,7 +88,7 @@ type Object struct {
 	Key Key
 	// Revision is the object's own resourceVersion; of a deleted object, the revision of its deletion.
 	Revision edge.Revision
-	// Raw is the object's message. In Protobuf it is without the "k8s\0" envelope, as in a list's item. In JSON it is the whole
+	// Raw is the object's message. In Protobuf it lacks the "k8s\0" envelope, as in a list's item. In JSON it is the whole
 	// object; kind and apiVersion may be absent, because Type has them.
 	Raw []byte
 }
@@ -96,9 +96,9 @@ type Object struct {
 // EventType is what happened.
 type EventType uint8
 
-// Event types. Bookmark changes nothing but says that all changes up to its revision have been told. InitialEventsEnd is the
-// bookmark that ends the ADDED events of a full stream on the wire (annotation k8s.io/initial-events-end). A Watch of this
-// package never returns it, because here a full stream begins with a Snapshot.
+// These are the event types. A Bookmark says that all changes up to its revision have been told. InitialEventsEnd is the bookmark
+// that ends the ADDED events of a full stream on the wire (annotation k8s.io/initial-events-end). A Watch of this package never
+// returns it, because here a full stream begins with a Snapshot.
 const (
 	Added EventType = iota + 1
 	Modified
@@ -151,10 +151,10 @@ type Source interface {
 
 // Watch is a stream of changes under way. It is used by one goroutine at a time.
 type Watch interface {
-	// Next waits for events and returns all that are there, at least one, in order. The slice is valid until the next call.
-	// After an error the watch is over. The error is io.EOF at an orderly end (resume after the last revision), the cause of
-	// ctx, or what broke the stream. It is ErrExpired when the reader has fallen out of the history or the source has begun a
-	// new one.
+	// Next waits for events and returns one or more, in order. The slice is valid until the next call. After an error the watch
+	// is over. At an orderly end the error is io.EOF: resume after the last revision. The error is ErrExpired if the reader has
+	// fallen out of the history, or if the source has begun a new one. Otherwise it is the cause of ctx, or what broke the
+	// stream.
 	Next(ctx context.Context) ([]Event, error)
 	// Close ends the watch and frees what it holds. It may be called twice, and while Next waits in another goroutine.
 	Close() error

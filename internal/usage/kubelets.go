@@ -38,8 +38,8 @@ type Kubelets struct {
 	Port int
 	// AddressTypes are the types of Node addresses to dial, best first.
 	AddressTypes []corev1.NodeAddressType
-	// Addresses returns the addresses of a node that are used in place of those in its status. If it returns none, or is nil,
-	// those in the status are used.
+	// Addresses returns the addresses of a node that are used in place of those in its status. If Addresses is nil or returns
+	// none, those in the status are used.
 	Addresses func(node *corev1.Node) []corev1.NodeAddress
 }
 
@@ -106,8 +106,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// nodeLister and podLister read from the API server on demand. An informer would hold all Pods in memory for a question that is
-// seldom asked.
+// nodeLister and podLister read from the API server on demand, because an informer would hold all Pods in memory.
 type nodeLister struct{ client kubernetes.Interface }
 
 var _ corelisters.NodeLister = nodeLister{}

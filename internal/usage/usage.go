@@ -2,8 +2,8 @@
 // parts, and works only while somebody asks for metrics.
 //
 // A CPU figure is the difference between two readings. So the first request waits until each kubelet has been read twice. From
-// then on the kubelets are read every Resolution, until nobody has asked for the time Idle. Then all figures are forgotten.
-// While nobody asks, the coordinator puts no load on its kubelets and the LAN.
+// then on the kubelets are read every Resolution. When nobody has asked for the time Idle, the reading ends, and all figures are
+// forgotten.
 //
 // A figure is only as good as its kubelet's word. A node that lies can report wrong figures for the Pods of others.
 package usage
@@ -153,8 +153,7 @@ func (m *Meter) GetPodMetrics(pods ...*metav1.PartialObjectMetadata) ([]metrics.
 	return m.figures().GetPodMetrics(pods...)
 }
 
-// figures returns the store once it is complete. After the time patience it returns the store as it is, without the figures
-// that are still missing.
+// figures returns the store once it is complete or, after the time patience, as it is.
 func (m *Meter) figures() storage.Storage {
 	timeout := m.clock.NewTimer(patience)
 	defer timeout.Stop()

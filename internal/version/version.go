@@ -1,7 +1,7 @@
 // Package version says to which of our releases a program belongs, and what it is made from.
 //
-// Kubernetes' own version variables (k8s.io/component-base/version) keep Kubernetes' values: a coordinator contains a
-// kube-apiserver, which tells its clients those.
+// Kubernetes' own version variables (k8s.io/component-base/version) keep Kubernetes' values, because a coordinator contains a
+// kube-apiserver, which tells its clients those values.
 package version
 
 import (
@@ -53,8 +53,7 @@ func (i Info) Line(program string) string {
 	return fmt.Sprintf("%s %s (%s)", program, i.Version, strings.Join(parts, ", "))
 }
 
-// released matches the versions that tags have, as `go install PATH@VERSION` leaves them in a program. It does not match the
-// versions that Go makes from a time and a commit.
+// released matches the versions of tags, but not those that Go makes from a time and a commit.
 var released = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
 
 // of returns what a program is made from, of what the linker was told and what Go knows; nil means that it knows nothing.

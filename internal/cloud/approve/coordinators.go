@@ -28,9 +28,9 @@ func isCoordinators(r *certificatesv1.CertificateSigningRequest) bool {
 }
 
 // JudgeCoordinators returns nil if a request of coordinator-controller is for the client certificate of a pool's coordinator.
-// Otherwise the error says why it is not. Such a certificate is for a user without groups and without any right in the cloud.
-// The same signer signs certificates of the cluster's administrators. An attacker who has taken over coordinator-controller can
-// request one of those, but it is not approved.
+// Otherwise the error says why it is not. Such a certificate is for a user without groups and without any right in the cloud. The
+// same signer also signs for the cluster's administrators. So an attacker who has taken over coordinator-controller can request
+// an administrator's certificate, but JudgeCoordinators refuses it.
 func JudgeCoordinators(r *certificatesv1.CertificateSigningRequest) error {
 	if !isCoordinators(r) {
 		return fmt.Errorf("%q made it, not %s", r.Spec.Username, controllerUser)

@@ -1,8 +1,8 @@
-// Package approve approves certificates of three kinds. The first are serving certificates of hubs, which their pool's
-// authority signs (package operators). The second are serving certificates of pools' kubelets, which the cluster's authority
-// signs, so that a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets.
-// All of this runs in a program of its own, coordinator-approver. The reason is that a program with the right to approve for a
-// signer can get any certificate that the signer signs. So one program requests, and another approves (docs/adr/0029).
+// Package approve approves certificates of three kinds. The first are serving certificates of hubs, which their pool's authority
+// signs (package operators). The second are serving certificates of pools' kubelets, which the cluster's authority signs, so that
+// a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets. A program with the
+// right to approve for a signer can get any certificate that the signer signs. So one program requests, and another approves: in
+// the chart that is coordinator-approver (docs/adr/0029).
 //
 // No stock controller approves requests for kubernetes.io/kubelet-serving, because Kubernetes does not know which addresses
 // belong to a node. This controller leaves all other requests alone.
@@ -11,10 +11,11 @@
 // also signs for the API server. So a node with a certificate for the API server's address or name could impersonate the cloud.
 // What a node says of itself is therefore not enough.
 //
-// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has.
-// A kubelet's request is approved only for addresses that a person has allowed. It may name the node's own name if a person has
-// allowed that, and no other. No request is approved for an address or a name of the API server, or of any Service. If any of
-// these facts can't be read, that is an error, and nothing is approved.
+// Invariants: a request for a serving certificate is approved only if a node made it for itself, for addresses of its Node object
+// that no other Node has. A kubelet's request is approved only for addresses that a person has allowed. It may name the node's
+// own name if a person has allowed that, and no other. No such request is approved for an address or a name of the API server, or
+// of any Service. If any of these facts can't be read, that is an error, and nothing is approved. For client certificates see
+// JudgeCoordinators.
 //
 // Any other request stays as it is, with an Event that says why; a kubelet in no pool gets no Event. A person may still approve
 // the request. This controller may approve it when it looks again, because a node can get its addresses after it asks. It looks
@@ -72,7 +73,7 @@ type Allowed struct {
 }
 
 // ParseAllowed reads addresses as CIDRs, such as 192.168.7.0/24 and fd00:7::/64, and patterns of names, such as
-// *.site-7.example.com. In a pattern, * stands for any part between two dots.
+// *.site-7.example.com. In a pattern, * stands for any text without a dot.
 func ParseAllowed(cidrs, names []string) (a Allowed, err error) {
 	for _, text := range cidrs {
 		p, err := netip.ParsePrefix(text)
@@ -165,8 +166,8 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, s Sit
 	return nil, nil
 }
 
-// Asked returns what a node's request asks for, and the addresses in it. why says why the node may not ask for that: a node asks
-// for itself, to serve at IP addresses of its Node. A kubelet may also ask for names, which Judge judges.
+// Asked returns what a node's request asks for, and the IP addresses in it. A node may ask only for itself, to serve at IP
+// addresses of its Node. If it asks for anything else, why says what. A kubelet may also ask for names, which Judge checks.
 func Asked(
 	r *certificatesv1.CertificateSigningRequest, node *corev1.Node,
 ) (asked *x509.CertificateRequest, addresses []netip.Addr, why error) {

@@ -38,7 +38,8 @@ const (
 	reasonHub, reasonKubelet, reasonCoordinator = "HubServing", "KubeletServing", "CoordinatorKubeletClient"
 
 	// lookFirst and lookLast bound the wait before a request that was not approved is judged again, because a node may get its
-	// addresses later. Between them, the wait equals the request's age. The cloud removes a request after a day.
+	// addresses later. Between them, the wait equals the request's age. Kubernetes removes a request without an answer after a
+	// day.
 	lookFirst, lookLast = 2 * time.Second, 5 * time.Minute
 
 	// reconcileTimeout bounds one judgement with its write; workers is how many judgements run at a time. A write takes some
@@ -46,8 +47,8 @@ const (
 	reconcileTimeout = 15 * time.Second
 	workers          = 4
 
-	// maxOpen is how many open requests of one node are looked at, the newest first. A kubelet waits only for its last request,
-	// and makes another every 15 minutes.
+	// maxOpen is how many open requests of one node are judged, the newest first. A kubelet waits only for its last request, and
+	// makes another every 15 minutes.
 	maxOpen = 4
 	// maxSaid bounds the requests of which it is known what was said in the log.
 	maxSaid = 10_000
@@ -207,8 +208,8 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	return reconcile.Result{}, a.approve(ctx, asked, of, reason, message)
 }
 
-// coordinators answers a request for a coordinator's client certificate. If it is not approved, this process looks at it again
-// only when it changes, because its content is fixed.
+// coordinators answers a request for a coordinator's client certificate. If it does not approve the request, it sets no time to
+// judge it again, because what a request asks for never changes.
 func (a *Approver) coordinators(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) error {
 	const of = "coordinator"
 	if why := JudgeCoordinators(asked); why != nil {

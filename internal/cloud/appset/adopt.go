@@ -18,10 +18,10 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 )
 
-// hadBy returns, by pool, what a rendering keeps of the pool's existing workload. If a pool has several workloads, the oldest
-// stays. The others are removed, as all workloads are that are not wanted.
+// hadBy returns, by pool, what a rendering keeps of the pool's existing workload. If a pool has several workloads, hadBy takes
+// the oldest that is not being deleted. The others are not wanted, and are removed.
 //
-// A workload may be missing from the cache because somebody removed its labels. Then its name is taken from the status.
+// If somebody has removed a workload's labels, the cache lacks the workload. hadBy then takes its name from the status.
 func hadBy(set *v1beta1.YurtAppSet, live map[ref]*Live) map[string]Had {
 	all := make(map[string]Had)
 	for _, row := range set.Status.Workloads {
@@ -47,8 +47,8 @@ func precedes(a, b *Live) bool {
 	return cmp.Or(x.Compare(y.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// takeOver makes us the owner of the fields of a workload that OpenYurt's controller has written. It does so once per workload.
-// Otherwise those fields would stay even when the template no longer has them.
+// takeOver makes FieldOwner the owner of the fields that OpenYurt's controller has written in a workload. Otherwise those fields
+// would stay when the template no longer has them.
 func (c *Controller) takeOver(ctx context.Context, w *Wanted) error {
 	there := workloadOf(w.Kind)
 	if err := c.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(w.Object), there); err != nil {

@@ -25,9 +25,9 @@
 // History: each workloadTemplate gets a ControllerRevision. It leaves out tweaks, because they belong to pools, and there can
 // be thousands of pools. docs/yurtappsets.md restores a template from a ControllerRevision.
 //
-// Rollout: spec.rollout says how a change of the Pods reaches the pools (Decide, pure). The workload of a pool that waits is
-// not written, so it is the record of what the pool has; an annotation has the hash of its Pods. The Pods of a pool are read
-// only when its turn comes. Nothing about a rollout is remembered: after a restart it goes on from the workloads. YurtAppSets
+// Rollout: spec.rollout says how a change of the Pods reaches the pools (Decide, pure). The workload of a pool that waits is not
+// written, so it is the record of what the pool has; an annotation has the hash of its Pods. The Pods of a pool are read only
+// when its turn comes. Nothing about a rollout is remembered. After a restart it goes on from what the workloads say. YurtAppSets
 // of one group take turns in a pool. A turn is taken under the mutex. It is given back once the memory holds what was written,
 // because the cache may not show it yet.
 //

@@ -35,8 +35,8 @@ func content(set *v1beta1.YurtAppSet) ([]byte, error) {
 	return json.Marshal(m{"spec": m{"workload": m{"workloadTemplate": json.RawMessage(encoded)}}})
 }
 
-// revisionName returns the name of a revision. No revision of another YurtAppSet has that name, even if the other one had this
-// one's name before, because a hash of the UID is in it.
+// revisionName returns the name of a revision. The name contains a hash of the content and of the YurtAppSet's UID, because
+// revisions of a deleted YurtAppSet with the same name may still exist.
 func revisionName(set *v1beta1.YurtAppSet, content []byte) string {
 	return fit(set.Name, nameMax) + "-" + digest(append([]byte(set.UID), content...), revisionHash)
 }

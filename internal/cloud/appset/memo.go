@@ -41,10 +41,11 @@ type rendered struct {
 	wanted Wanted
 }
 
-// render is Render with a cache. Render takes a while for a thousand pools, and each event of a workload or a pool would wait
-// for it. So render keeps each pool's last result. The Wanted of an unchanged pool has a nil Object.
+// render does what Render does, with a cache, because Render takes a while for a thousand pools and each event waits for it. The
+// cache has each pool's last result. The Wanted of an unchanged pool has a nil Object.
 //
-// If the inputs can't be hashed, render renders all pools each time, and Render reports for each pool what is wrong.
+// If a tweak's selector can't be used, or the inputs can't be hashed, the cache is not used, and Render reports for each pool
+// what is wrong.
 func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, had map[string]Had) []Wanted {
 	r := newRenderer(set)
 	keyOf, err := keys(set)
@@ -82,7 +83,7 @@ func (c *Controller) rendered(name types.NamespacedName) map[string]rendered {
 }
 
 // keys returns a function that hashes all inputs of a pool's workload. These are the YurtAppSet's identity and template, the
-// pool's tweaks by their indices, the pool's name, and what is kept of the existing workload.
+// pool's tweaks with their indices, the pool's name, and what is kept of the existing workload.
 func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int, had Had) [sha256.Size]byte, error) {
 	spec := set.Spec.Workload
 	common, err := sum(set.UID, set.Namespace, set.Name, spec.WorkloadTemplate)

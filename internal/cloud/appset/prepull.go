@@ -114,8 +114,8 @@ func (r *rollout) podsOf(i int) (*corev1.PodSpec, error) {
 	return &draftOf(typed).pods.Spec, nil
 }
 
-// nodesFor chooses from places the nodes for a pool's new Pods, at most one for each replica. It also says how far the pulls of
-// images on these nodes are. Nodes where a pull has begun are chosen first.
+// nodesFor chooses the nodes for a pool's new Pods from places: at most one for each replica, first those where a pull has begun.
+// It also returns how far the pulls of images on these nodes are.
 func (r *rollout) nodesFor(w *Wanted, spec *corev1.PodSpec, replicas int, places []string) (c coming, is Image) {
 	purpose, now := w.Pool+"/"+w.PodsHash, r.cfg.Clock.Now()
 	begun := make(map[string]*corev1.Pod)

@@ -79,7 +79,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 }
 
 // run updates workloads and history, and records the outcome in w. It returns when to look again even if nothing changes; zero
-// means never. Its error has only failures that may pass by themselves.
+// means never. It returns only errors that may pass by themselves.
 func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, selected Selection, live map[ref]*Live, w *World,
 ) (after time.Duration, err error) {
 	pools := selected.Pools
@@ -229,8 +229,8 @@ func (k *known) behind(l *Live) bool {
 	return l != nil && k.uid == l.UID && l.Generation < k.generation
 }
 
-// identified reports whether a workload has the wanted labels, annotations and owner. They are compared because a change of
-// them does not raise the workload's generation.
+// identified reports whether a workload has the wanted labels, annotations and owner. A change of these does not raise the
+// workload's generation.
 func identified(o client.Object, set *v1beta1.YurtAppSet, w *Wanted) bool {
 	return subset(w.Labels, o.GetLabels()) && subset(w.Annotations, o.GetAnnotations()) && metav1.IsControlledBy(o, set)
 }
@@ -244,9 +244,9 @@ func subset(of, all map[string]string) bool {
 	return true
 }
 
-// uidOf returns the UID of our workload; empty means that none exists. The text says what keeps the workload from being
-// written: another's workload has its name, or the previous one is still being deleted. If the cache has no workload, uidOf
-// asks the API server, because the cache may lag, and never holds workloads of others.
+// uidOf returns the UID of our workload; empty means that none exists. A text that is not empty says what keeps the workload from
+// being written: another's workload has its name, or the previous one is still being deleted. If l is nil, uidOf asks the API
+// server, because the cache may lag, and never holds workloads of others.
 func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Wanted, l *Live) (types.UID, string, error) {
 	if l != nil {
 		return l.UID, "", nil

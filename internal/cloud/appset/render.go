@@ -205,9 +205,8 @@ func prefer(workload map[string]any, nodes []string) error {
 	return unstructured.SetNestedSlice(workload, terms, path...)
 }
 
-// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices into the list of tweaks. The function does not
-// search the list for a pool's name, because there can be as many tweaks as pools. tweaksByPool fails on a selector that can't
-// be used, because then nobody knows which pools that tweak is for.
+// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices into tweaks. tweaksByPool fails if a selector
+// can't be used, because then nobody knows which pools that tweak is for.
 func tweaksByPool(tweaks []v1beta1.WorkloadTweak) (func(*v1beta2.NodePool) []int, error) {
 	byName, bySelector := make(map[string][]int), make(map[int]func(*v1beta2.NodePool) bool)
 	var bad error

@@ -90,9 +90,9 @@ func most(r *v1beta1.Rollout, all int) int {
 
 // Decide returns what to do in each pool. It is pure. A nil rollout changes all pools at once.
 //
-// The workload of a pool that waits is left as it is. New workloads are made at once. A pool where a former change has not
-// become available gets the newest change as soon as its turn comes. That change may be the repair, and the pool has nothing to
-// lose. A pool that is down for another reason comes last: it must not be the first to try a change.
+// The workload of a pool that waits is left as it is. New workloads are made at once. A pool where a former change has not become
+// available gets the newest change as soon as its turn comes. That change may be the repair, and the pool has nothing to lose. A
+// pool that is down for another reason comes last, because it must not be the first to try a change.
 func Decide(r *v1beta1.Rollout, pools []PoolState) Decision {
 	d := Decision{Steps: make([]Step, len(pools)), Stop: -1}
 	if r == nil {

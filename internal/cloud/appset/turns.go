@@ -152,8 +152,8 @@ func (r *rollout) others(ctx context.Context) (map[string][]otherLive, error) {
 	return all, nil
 }
 
-// worstLocked returns the worst state among a pool's other workloads. A workload counts as under way if this controller has
-// written it and the cache does not show that yet.
+// worstLocked returns the worst state among a pool's workloads of the group's other YurtAppSets. A workload counts as under way
+// if this controller has written it and the cache does not show that yet.
 func (r *rollout) worstLocked(all []otherLive) (worst Health) {
 	order := []Health{"", Settled, Fresh, Down, UnderWay, Failed}
 	for _, l := range all {

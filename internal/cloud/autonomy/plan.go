@@ -97,8 +97,8 @@ func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	return finish(pod, all, terms), 0
 }
 
-// ended reports whether nothing can evict this Pod any more. That includes mirror Pods, because kubelet makes them tolerate
-// everything.
+// ended reports whether no taint can evict this Pod: it has ended, it is being deleted, or it is a mirror Pod. kubelet makes
+// mirror Pods tolerate all taints with the effect NoExecute.
 func ended(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror || pod.DeletionTimestamp != nil ||
@@ -194,7 +194,7 @@ func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
 }
 
 // tidy corrects the annotations of a Pod whose tolerations are as they should be. While the Pod is to be kept, tidy leaves a
-// valid annotation even if nothing needs it. OpenYurt's controller puts one on every such Pod, and would write it again.
+// valid annotation even if nothing needs it, because OpenYurt's controller puts one on every such Pod and would write it again.
 func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.Duration) {
 	e := editor{pod: pod}
 	for i, s := range all {
@@ -214,10 +214,10 @@ type editor struct {
 	annotations []Operation
 }
 
-// tolerate changes the seconds of the toleration that is for this taint alone. The API server allows no other change of a
-// toleration. A toleration for all taints stays as it is, because a change would keep the Pod under other taints as well. If no
-// toleration is for this taint alone, tolerate inserts one at the front, where it matches first. The API server does not let it
-// be removed again, so later it gets the seconds of the Pod's own tolerations.
+// tolerate sets the seconds of the toleration that is for this taint alone. The API server allows no other change of a
+// toleration. If there is none for this taint alone, tolerate inserts one at the front, where it matches first. It does not
+// change a toleration for all taints, because that would keep the Pod under other taints as well. The API server does not let an
+// inserted toleration be removed, so later it gets the seconds that the Pod had itself.
 func (e *editor) tolerate(i int, s standing, to Seconds) {
 	if s.index < 0 {
 		t := corev1.Toleration{

@@ -196,8 +196,8 @@ func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time
 	return after, nil
 }
 
-// say writes the condition into the Node and records an Event, unless the Node already has this condition. The patch carries
-// the resourceVersion: so a reconcile that has read an outdated Node fails with a conflict, and records no Event a second time.
+// say writes the condition into the Node and records an Event, unless the Node already has this condition. The patch carries the
+// resourceVersion. So a reconcile that has read an outdated Node fails with a conflict, and records no Event twice.
 func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error {
 	next := terms.condition()
 	was := conditionOf(node)

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// nodeWorkers is how many Nodes are swept at a time; each sweep makes one list and a few dozen writes. podWorkers is how
-	// many single Pods are written at the same time. Pods have their own queue, so that a new Pod does not wait for the sweeps
-	// of thousands of Nodes.
+	// nodeWorkers is how many Nodes are handled at a time; each takes one list of its Pods and a few dozen writes. podWorkers is
+	// how many single Pods are written at the same time. Pods have their own queue, so that a new Pod does not wait for thousands
+	// of Nodes.
 	nodeWorkers, podWorkers = 8, 8
 
 	// reconcileTimeout bounds one sweep. A sweep that it cuts short has settled some Pods, and is retried.
@@ -115,8 +115,8 @@ func (p *Policy) sawPod(pod *corev1.Pod, q control.Queue) {
 	}
 }
 
-// marked reports whether the Pod carries an annotation of ours. If its node is an ordinary one, the Pod was copied from a Pod
-// of an autonomous node.
+// marked reports whether the Pod carries an annotation of ours. A Pod of an ordinary node can carry one if it was copied from a
+// Pod of an autonomous node.
 func marked(pod *corev1.Pod) bool {
 	for _, k := range kept {
 		if _, found := pod.Annotations[k.annotation]; found {
@@ -166,8 +166,8 @@ func (w *podWatch) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (w *podWatch) NeedLeaderElection() bool { return true }
 
-// follow watches Pods from the present revision on, and enqueues all Nodes of the registry. Their sweeps list the Pods that
-// existed before. It returns nil when the registry is empty. The bool says whether the watch had started.
+// follow watches Pods from the present revision on, and enqueues all Nodes of the registry, whose reconciles list the Pods that
+// existed before. It returns nil when the registry is empty or ctx ends. began says that the watch has started.
 func (p *Policy) follow(ctx context.Context, nodes, pods control.Queue) (began bool, err error) {
 	var list corev1.PodList
 	if err := p.pods.List(ctx, &list, client.Limit(1)); err != nil {

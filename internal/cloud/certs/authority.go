@@ -71,8 +71,8 @@ func (a Authority) Plan(settle time.Duration, now time.Time) (step Step, why str
 	return StepNone, "", again
 }
 
-// settled returns when the next authority may begin to sign. That is after the settle time, but at the latest halfway from its
-// making to the end of the present authority.
+// settled returns when the authority next may begin to sign: the duration settle after it was made. At the latest it may begin
+// halfway from its making to the end of the present authority.
 func settled(signing, next *x509.Certificate, settle time.Duration) time.Time {
 	made := next.NotBefore.Add(Backdate)
 	return earliest(made.Add(settle), made.Add(signing.NotAfter.Sub(made)/2))

@@ -24,8 +24,8 @@ const Backdate = 10 * time.Minute
 type Lives struct {
 	// Authority is the life of a pool's authority: five years.
 	Authority time.Duration
-	// Settle is how long a new authority is trusted before it signs: 90 days. A hub may be cut off from the cloud for longer
-	// while its coordinator is not. The hub then rejects the coordinator's new certificate until it reaches the cloud again.
+	// Settle is how long a new authority is trusted before it signs: 90 days. A hub that is cut off from the cloud for longer may
+	// reject its coordinator's new certificate until it reaches the cloud again.
 	Settle time.Duration
 	// Serving is the life of a coordinator's serving certificate: a year. The certificate is renewed after two thirds of it. So
 	// a coordinator that is cut off from the cloud can serve its pool for the last third.

@@ -116,7 +116,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 }
 
 // Quiet fails the test unless writes cease. One write may come after the call, because it may have been under way when the test
-// saw the result. Then there must be none for the time of silence.
+// saw the result. After that, no write may come for the time silence.
 func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
 	t.Helper()
 	first := writes()

@@ -80,8 +80,8 @@ func (c Controller) reconcile(ctx context.Context, r reconcile.Request) (reconci
 
 type warmer interface{ Warmup(context.Context) error }
 
-// warm is a controller that watches before it leads. It replaces the warm-up of controller-runtime. That one waits for a mutex
-// if the controller begins to lead before its first lists have come. Simulated time stands still during such a wait.
+// warm is a controller that watches before it leads. It replaces the warm-up of controller-runtime, which waits for a mutex if
+// the controller begins to lead before its first lists have come. Simulated time stands still during such a wait.
 type warm struct {
 	controller.Controller
 	warmer

@@ -19,8 +19,8 @@ func Request[T ~string](name T) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(name)}}
 }
 
-// On calls enqueue for an object that comes or goes. For a change that matters it calls enqueue twice: for the object as it was,
-// and as it is. changed says whether a change matters; nil means that each one does.
+// On returns a handler that calls enqueue for an object that comes or goes. For a change that matters, the handler calls enqueue
+// twice: for the object as it was, and as it is. changed says whether a change matters; nil means that each one does.
 func On[T client.Object](
 	changed func(was, is T) bool, enqueue func(context.Context, T, Queue),
 ) handler.TypedFuncs[T, reconcile.Request] {

@@ -26,9 +26,9 @@ func (r *Reconciler) handedOut(ctx context.Context, name string) (*corev1.Secret
 	return keys.Get(ctx, r.cfg.Reader, name)
 }
 
-// handOut writes a Secret that Pods mount or operators fetch. This program has no right to read such Secrets, because RBAC could
-// not keep it from the other Secrets of their namespace. So it keeps a copy in its own namespace, under the same name. have is
-// the copy that handedOut returned; handOut fails if the copy has changed since.
+// handOut writes a Secret into kube-system, where Pods mount it or operators fetch it. This program may not read Secrets there,
+// so it keeps a copy of the same name in edge.NamespaceKeys. have is that copy; handOut fails if the copy must change and
+// somebody has changed it since it was read.
 func (r *Reconciler) handOut(ctx context.Context, have, want *corev1.Secret) error {
 	kept := want.DeepCopy()
 	kept.Namespace = edge.NamespaceKeys

@@ -154,7 +154,7 @@ func (r *Reconciler) create(ctx context.Context, pool edge.PoolName) error {
 		r.told(ctx, owner{c.Name, c.UID}, "Created", "Settings of pool %s say create: Always", pool)
 		return nil
 	}
-	return fmt.Errorf("make the YurtCoordinator of pool %s: both names that it could have are those of other pools': "+
+	return fmt.Errorf("make the YurtCoordinator of pool %s: both names that it could have are taken by other pools: "+
 		"make one by hand, with another name", pool)
 }
 

@@ -181,8 +181,9 @@ func soonestOf(a, b time.Time) time.Time {
 	return a
 }
 
-// grant applies the RBAC objects that a pool needs. It skips objects that are the same as last time and were applied less than
-// a resync ago. After a start of this program, it also skips objects whose digest the Secret has noted.
+// grant applies the RBAC objects that a pool needs, and returns what is granted. It writes nothing if their digest equals
+// had.digest and had.again has not come. After a start of this program had is empty. Then grant writes nothing if their digest
+// equals noted, which was stored in a coordinator's Secret.
 func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string) (given, error) {
 	objects, now := grants(f.Pool, f.Nodes, f.Owner, r.cfg.ConstrainedImpersonation), r.cfg.Clock.Now()
 	is := given{digest(map[string][]byte{"grants": []byte(toJSON(objects))}), r.resync(now)}
@@ -200,9 +201,9 @@ func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string
 	return is, nil
 }
 
-// publish writes the ConfigMap that says where a pool's coordinators are, if it has changed. It reads first, because a read
-// costs the API server a tenth of a write. If the coordinator of one of the pool's slots has no node at the moment, the
-// ConfigMap keeps its last address. The coordinator may still run there.
+// publish writes the ConfigMap that says where a pool's coordinators are, if it has changed. It reads the present one first,
+// because a read costs the API server a tenth of a write. For a slot whose address is unknown at the moment, the last address
+// stays, because the coordinator may still run there.
 func (r *Reconciler) publish(ctx context.Context, want *corev1.ConfigMap, slots edge.Slot) error {
 	var have corev1.ConfigMap
 	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(want), &have))
@@ -261,8 +262,8 @@ type mount struct {
 	granted string
 }
 
-// serving keeps up to date the Secret that the coordinator's Pod mounts. A new Pod gets a new certificate. The Secret also
-// holds the client certificate for kubelets; a zero pair means that there is none yet.
+// serving keeps up to date the Secret that the coordinator's Pod mounts. A new Pod gets a new serving certificate. The Secret
+// also holds the client certificate for kubelets, the parameter shown; a zero pair means that there is none yet.
 func (r *Reconciler) serving(
 	ctx context.Context, f facts, slot edge.Slot, a certs.Authority, shown certs.Pair, m mount,
 ) (generation edge.Generation, again time.Time, err error) {
@@ -309,9 +310,9 @@ func (r *Reconciler) serving(
 	return generation, again, r.nudge(ctx, at, digest(data))
 }
 
-// generationOf returns the generation of a slot's coordinator. The coordinator's Secret stores the last one. An old Pod keeps
-// its generation. A new Pod gets the next number, or the Unix time in seconds if that is greater. So the number grows even if
-// the Secret was lost.
+// generationOf returns the generation of a slot's coordinator. have is the coordinator's Secret, which stores the last
+// generation. A Pod that is not new keeps that one. A new Pod gets the next number, or the Unix time in seconds if that is
+// greater, so that the number grows even if the Secret was lost.
 func generationOf(have *corev1.Secret, slot edge.Slot, isNew bool, now time.Time) edge.Generation {
 	last, err := edge.ParseGeneration(have.Annotations[annotationGeneration])
 	if err != nil || last.Slot != slot {
@@ -323,8 +324,8 @@ func generationOf(have *corev1.Secret, slot edge.Slot, isNew bool, now time.Time
 	return edge.Generation{Slot: slot, Number: max(last.Number+1, uint64(max(now.Unix(), 0)))}
 }
 
-// standIn returns the pair to show to kubelets. If there is no certificate yet, it returns a self-signed pair that nobody
-// trusts, because a coordinator does not start without the file. If the present pair is such a stand-in, it stays.
+// standIn returns want, the pair to show to kubelets. If want is zero, it returns a self-signed pair that nobody trusts, because
+// a coordinator does not start without a pair. If have already is such a self-signed pair, standIn returns have.
 func standIn(want, have certs.Pair, now time.Time) (certs.Pair, error) {
 	if !want.IsZero() {
 		return want, nil

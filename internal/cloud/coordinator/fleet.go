@@ -30,8 +30,8 @@ var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
 	Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator,
 }}
 
-// reconcileFleet keeps the objects that all coordinators share. If it fails, the status of each YurtCoordinator says so,
-// because the shared objects have no status that people look at.
+// reconcileFleet keeps the objects that all coordinators share. If that fails, the reason appears in the status of each
+// YurtCoordinator that must have a coordinator and is not Ready. The shared objects have no status that people look at.
 func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	result, err := r.keepFleet(ctx)
 	if apierrors.IsConflict(err) || ctx.Err() != nil { // the YurtAppSet's status is written often
@@ -87,8 +87,8 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.labelPools(ctx, pools, seen)
 }
 
-// keepApp keeps the YurtAppSet of a slot, and reports whether the YurtAppSet's controller has seen its newest version. A tweak
-// that a pool's labels still name stays until these labels change.
+// keepApp keeps the YurtAppSet of a slot. seen says that the YurtAppSet's controller has seen its newest generation. If a pool's
+// label still selects a tweak that nobody asks for any more, the tweak stays until that label changes.
 func (r *Reconciler) keepApp(
 	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, asked []Asked, pools []listed,
 ) (seen bool, err error) {
@@ -145,8 +145,8 @@ type listed struct {
 	asked *Asked
 }
 
-// roster returns the NodePools that have our labels, or must have them. A pool must have them only if its YurtCoordinator has
-// the finalizer, so that the YurtCoordinator is not gone before its workload.
+// roster returns the NodePools that have our labels, or must have them. A pool gets the labels, and by them its workload, only
+// once its YurtCoordinator has the finalizer. Otherwise the YurtCoordinator could be gone before the workload.
 func (r *Reconciler) roster(ctx context.Context) (all []listed, err error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {

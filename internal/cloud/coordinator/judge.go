@@ -10,18 +10,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reasons of the condition Pending. If its status is False, the reason says what would keep the pool from a coordinator if it
-// had none yet.
+// Reasons of the condition Pending. With ReasonTooFewNodes, ReasonNodeAutonomy and ReasonBadSettings a pool keeps a coordinator
+// that it already has, and the status of Pending is False.
 const (
 	// ReasonPoolNotFound: no NodePool has that name.
 	ReasonPoolNotFound = "PoolNotFound"
 	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator.
-	// To remove it would end the delegation of heartbeats just when nodes are missing.
+	// Otherwise the delegation of heartbeats would end just when nodes are missing.
 	ReasonTooFewNodes = "TooFewNodes"
 	// ReasonSecondCoordinator: the pool has an older YurtCoordinator.
 	ReasonSecondCoordinator = "SecondCoordinator"
-	// ReasonNodeAutonomy: a node of the pool keeps its Pods by node autonomy, which can't be combined with a
-	// coordinator. A pool that has a coordinator keeps it.
+	// ReasonNodeAutonomy: a node of the pool keeps its Pods by node autonomy, which can't be combined with a coordinator.
 	ReasonNodeAutonomy = "NodeAutonomy"
 	// ReasonBadSettings: what PoolSettings say of the pool's coordinator can't be used. A coordinator that runs stays as it is.
 	ReasonBadSettings = "BadSettings"

@@ -12,12 +12,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// keyring has a pool's client certificates for kubelets. After a third of a certificate's life, its successor is made and
-// announced to the pool's hubs. Half-way through the life, the coordinator begins to show the successor to kubelets. A hub that
-// reaches the cloud between these two times knows the successor by then. Both certificates stay valid until they expire,
-// because a coordinator or a hub may be cut off meanwhile.
+// keyring has the client certificates with which a pool's coordinators call kubelets. After a third of a certificate's life, its
+// successor is made and announced to the pool's hubs. Half-way through the life, the coordinator begins to show the successor to
+// kubelets. A hub that reaches the cloud between these two times knows the successor by then. Both certificates stay valid until
+// they expire, because a coordinator or a hub may be cut off meanwhile.
 //
-// A certificate that is not in the keyring is not valid. So no list of withdrawn certificates is needed.
+// The pool's hubs are told all certificates of the keyring and accept no others, so there is no list of withdrawn certificates.
 type keyring struct {
 	// Shown is what the coordinator shows to kubelets, Next its successor. Each may be zero.
 	Shown, Next certs.Pair
@@ -35,9 +35,9 @@ type former struct {
 	Ends time.Time
 }
 
-// turn brings the keyring up to the time now: it drops what has expired, and shows the successor once its time has come. If
-// rekey differs from k.Rekey, it drops all keys. why says why a new certificate must be requested; empty means that none is
-// needed. again is when to call turn again.
+// turn returns the keyring as it must be at the time now: without what has expired, and with the successor in use if its time has
+// come. If rekey differs from k.Rekey, turn drops all keys. why says why a new certificate must be requested; empty means that
+// none is needed. again is when to call turn again.
 func (k keyring) turn(user, rekey string, now time.Time) (_ keyring, why string, again time.Time) {
 	if k.Rekey != rekey {
 		return keyring{Rekey: rekey}, "the key is to be replaced", now

@@ -22,7 +22,7 @@ import (
 
 const (
 	// signedSoonest and signedLatest bound the wait until this program looks again whether a request was signed. Between them,
-	// the wait equals the request's age.
+	// the wait equals the request's age. Up to a tenth is added at random.
 	signedSoonest, signedLatest = time.Second, 10 * time.Minute
 	// refusedWait is the wait after a signer's refusal before the next request.
 	refusedWait = 10 * time.Minute
@@ -39,11 +39,11 @@ type toKubelets struct {
 	again time.Time
 }
 
-// kubeletClient keeps a pool's certificates for kubelets. It stores a key in a Secret of the pool before it requests the
-// certificate. So after a crash the next process continues with the same request.
+// kubeletClient keeps and returns a pool's certificates for kubelets. It stores a key in a Secret of the pool before it requests
+// the certificate. So after a crash the next process continues with the same request.
 //
-// A request's name contains a digest of its key. So nobody else can take the name, and a refused request blocks no later one.
-// This program deletes no request. Kubernetes removes old ones, and the others when their YurtCoordinator is deleted.
+// A request's name contains a digest of its key. So nobody else can take the name first, and a refused request blocks no later
+// one. This program deletes no request. Kubernetes deletes old requests, and all requests of a YurtCoordinator with it.
 func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, error) {
 	have, err := keys.Get(ctx, r.cfg.Reader, f.Pool.KubeletClientSecret())
 	if err != nil {
@@ -126,7 +126,7 @@ type answer struct {
 }
 
 // issuedFor returns the certificate that the cluster's signer made for this key, or says why there is none yet. It creates the
-// request if it is missing. Another program approves the request (package approve), because this one must not.
+// request if it is missing. Package approve decides about the request.
 func (r *Reconciler) issuedFor(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
 	name, err := requestName(pool, key)
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	kindKubelet   certKind = "kubelet-client"
 )
 
-// metrics is a prometheus.Collector. It computes the gauges from its records whenever it is asked, so gauges and records always
-// agree. A YurtCoordinator that is Ready has a series of its own only if it lacks a certificate.
+// metrics is a prometheus.Collector. It computes its gauges from records when it is asked for them. A YurtCoordinator without
+// problems has no series with its own name or its pool's.
 type metrics struct {
 	clock        clock.PassiveClock
 	coordinators *prometheus.Desc
@@ -213,9 +213,9 @@ func (m *metrics) foreigners(pool edge.PoolName, n int) {
 	m.looksLike[pool] = n
 }
 
-// state returns the state of a YurtCoordinator, and the reason of the condition that explains it. A coordinator that serves is
-// Ready even if it lacks a certificate (see lacks). A Pod without a node can't have a certificate yet, so its certificate does
-// not count as missing.
+// state returns the state of a YurtCoordinator, and the reason of the condition that explains this state. A coordinator that
+// serves is Ready even if it lacks a certificate; standing.lacks then says why. While the Pod has no node, there can't be a
+// certificate, and the state is not NoCertificates.
 func (w wantedStatus) state() (state, reason string) {
 	switch {
 	case w.ready.Reason == ReasonRemoving:

@@ -26,8 +26,8 @@ const (
 	// lookAgain is how soon to check again for a node that is heard from. Each sends a heartbeat every 10 s.
 	lookAgain = 2 * time.Second
 	// backFor is how long a node that was not Ready must be Ready again before it can run the coordinator. After a cut of the
-	// whole pool its nodes come back one by one. Each needs kubelet's next heartbeat and status, at most 10 s apart, and
-	// kube-controller-manager's next look, every 5 s.
+	// whole pool, the coordinator's own node may come back later than another one. A node needs kubelet's next heartbeat and
+	// status, at most 10 s apart, and then the next check of kube-controller-manager, which comes every 5 s.
 	backFor = 30 * time.Second
 )
 
@@ -57,8 +57,8 @@ type sign struct {
 	heard   bool // heard from while it was a place
 }
 
-// observe records the state of the other nodes. It returns a witness: a node that could run the coordinator, and that has sent
-// a heartbeat since the vigil began. Empty means that there is no witness yet, and the coordinator stays.
+// observe records the state of the other nodes. It returns a witness: a node that could run the coordinator (see backFor), and
+// that has sent a heartbeat since the vigil began. Empty means that there is no witness yet, and the coordinator stays.
 func (v *vigil) observe(others []member, now time.Time) (witness edge.NodeName) {
 	first := v.signs == nil
 	signs := make(map[edge.NodeName]sign, len(others))
@@ -111,7 +111,7 @@ func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time
 	return again, nil
 }
 
-// watchOne makes a coordinator leave a dead node once a node that runs no coordinator sends a heartbeat. It returns when to
+// watchOne makes a coordinator leave a dead node once another node, which could run it, sends a heartbeat. It returns when to
 // look again; zero means after the next change.
 func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all view) (time.Duration, error) {
 	pod, nodes, key := all.crew.current[slot], all.nodes, watched{o.Name, slot}

@@ -88,8 +88,8 @@ func (p place) server() string {
 	return "https://" + net.JoinHostPort(p.Addresses[0], strconv.Itoa(edge.PortCoordinator))
 }
 
-// servingRequest returns the request for a coordinator's serving certificate. It names the addresses of the node on which the
-// coordinator runs, those of the Service, and the coordinator's generation.
+// servingRequest returns the request for a coordinator's serving certificate. The certificate names the addresses of the
+// coordinator's node, those of the Service, and the coordinator's generation.
 func servingRequest(
 	pool edge.PoolName, at place, serviceIPs []string, of edge.Generation, lives certs.Lives,
 ) certs.Request {
@@ -179,8 +179,8 @@ func doorContextOf(pool edge.PoolName, door int) string {
 	return name
 }
 
-// kubeconfig returns the kubeconfig of a pool's operators. It has a context for each slot whose coordinator's address is known.
-// It also has one for each door: a door is the URL of a hub that passes operators on to a coordinator.
+// kubeconfig returns the kubeconfig of a pool's operators. It has a context for each slot whose coordinator's address is known,
+// and one for each door. A door is the URL of a hub that passes operators on to a coordinator.
 func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, operator certs.Pair) ([]byte, error) {
 	user := contextOf(pool, 0)
 	config := clientcmdapi.NewConfig()
@@ -210,8 +210,8 @@ func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, oper
 	return out, nil
 }
 
-// servers returns the URLs of the pool's coordinators by slot. If a coordinator has no node at the moment, its URL is the last
-// one, which is still in the operators' kubeconfig. Empty means unknown.
+// servers returns the URLs of the pool's coordinators by slot. If a coordinator has no node at the moment, its last URL is taken
+// from operators, the present kubeconfig of the operators. An empty URL is unknown.
 func (f facts) servers(operators []byte) []string {
 	servers := make([]string, len(f.At))
 	had, err := clientcmd.Load(operators)
@@ -243,9 +243,9 @@ type seat struct {
 	Generation edge.Generation
 }
 
-// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. It also has the credential ids of
-// the client certificates that coordinators may show to kubelets, the addresses of the pool's nodes, and the denied users that
-// can be hubs or nodes.
+// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. It also has the credential ids of the
+// client certificates that coordinators may show to kubelets, the addresses of the pool's nodes, and those of the
+// YurtCoordinator's deniedUsers that name a node, a hub or a certificate (deniedHubs).
 func discovery(f facts, seats []seat, bundle []byte, clients []string) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},

@@ -31,8 +31,8 @@ const (
 
 	// waitGone is how often to check whether a workload is gone. Changes of its Pods are watched.
 	waitGone = 2 * time.Second
-	// lostPod is how long a Pod that is being deleted is waited for after its deadline. After that its node counts as dead, and
-	// may never come back.
+	// lostPod is how long the removal of a YurtCoordinator waits for a Pod after the Pod's deletionTimestamp. A Pod that still
+	// exists then is on a dead node, which may never come back.
 	lostPod = time.Minute
 	// soonest is the least time between two looks at a pool when only time has passed.
 	soonest = time.Second
@@ -44,8 +44,8 @@ type Reconciler struct {
 	metrics *metrics
 
 	mu sync.Mutex
-	// settled has, for each YurtCoordinator, the last result without errors. A YurtCoordinator need not be checked until its
-	// facts change or its time has come.
+	// settled has the last result without errors of each YurtCoordinator. Nothing is checked again until the facts change or
+	// outcome.again comes.
 	settled map[string]settled
 	reports map[string]report
 	vigils  map[watched]*vigil
@@ -266,8 +266,8 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	return f, nil
 }
 
-// settle makes a pool's objects as the facts call for, unless it did so recently for the same facts. Thousands of links come
-// and go, and to read the Secrets each time would cost too much.
+// settle makes a pool's objects as the facts call for, unless it did so recently for the same facts. Thousands of links come and
+// go, and to read the Secrets each time would cost too much.
 func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
 	sum, now := f.sum(), r.cfg.Clock.Now()
 	r.mu.Lock()

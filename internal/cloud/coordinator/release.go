@@ -18,9 +18,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// release removes a YurtCoordinator. If it is the one that counts for the pool, release first removes the ConfigMap, which
-// tells the hubs that there is no coordinator. Then it waits until the workload is gone, which needs reconcileFleet to take the
-// NodePool's label away. All other objects go last.
+// release removes a YurtCoordinator. If holds is true, this YurtCoordinator counts for its pool. Then release first removes the
+// ConfigMap by which hubs find coordinators, and waits until the workload is gone. The workload goes because reconcileFleet takes
+// the NodePool's labels away. All other objects go last.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// report records when a pool's report was last seen to change. The report is valid for edge.ReportLasts from then on, by this
-// program's clock. An older report says nothing about the present.
+// report records when the report of a pool's leader was last seen to change. The report is valid for edge.ReportLasts from then
+// on, by this program's clock. An older report says nothing about the present.
 type report struct {
 	version string
 	seen    time.Time

@@ -19,8 +19,8 @@ import (
 // DefaultMaxUnavailable is the share of all pools whose coordinators may be under way at a time.
 const DefaultMaxUnavailable = "10%"
 
-// failsAfter is how long a changed coordinator may take until it is Ready. After that the rollout stops. The time does not
-// include the pull of the image, which comes before the change.
+// failsAfter is how long a changed coordinator may take until it is Ready. After that the rollout stops. The time begins once the
+// image is pulled, if images are pulled beforehand (Rollout.PullTimeout).
 const failsAfter = 2 * time.Minute
 
 // Rollout says how a change of what coordinators run reaches them. Their YurtAppSets carry it out: see package appset.
@@ -69,9 +69,9 @@ func (r Rollout) spec() *v1beta1.Rollout {
 func (r Rollout) paces(d *appsv1.DeploymentSpec) {
 	d.MinReadySeconds = int32(r.Settle / time.Second)
 	d.ProgressDeadlineSeconds = ptr.To(d.MinReadySeconds + int32(failsAfter/time.Second))
-	// The Deployment deletes the old Pod, and creates the new one without waiting until the old one has ended: on a dead node the
-	// old Pod stays for as long as its Node does. While both Pods run, hubs use the newer one, which the ConfigMap names. If both
-	// are on one node, only one can listen at the port.
+	// The Deployment deletes the old Pod, and creates the new one without waiting until the old one has ended, because on a dead
+	// node the old Pod stays for as long as its Node does. While both Pods run, hubs use the newer one, which the ConfigMap
+	// names. If both are on one node, only one can listen at the port.
 	d.Strategy = appsv1.DeploymentStrategy{
 		Type: appsv1.RollingUpdateDeploymentStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDeployment{

@@ -128,10 +128,10 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns the affinity of a coordinator's Pod. The Pod prefers nodes with the label that preferredNodes put on them. A
-// standby's Pod also must not run where another coordinator runs. The scheduler applies that rule in both directions. So slot 0
-// keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. The rule need not name the pool,
-// because no other pool's coordinators run on the pool's nodes.
+// affinity returns the affinity of a coordinator's Pod. The Pod prefers the nodes that the settings prefer, which have a label. A
+// standby's Pod must not run where another coordinator runs. The scheduler applies this rule in both directions, so slot 0 needs
+// no rule, and its Pod is the same with and without standbys. The rule need not name the pool, because no other pool's
+// coordinators run on the pool's nodes.
 func affinity(slot edge.Slot) *corev1.Affinity {
 	nodes := &corev1.NodeAffinity{}
 	for rank := range preferredMax {
@@ -154,8 +154,8 @@ func affinity(slot edge.Slot) *corev1.Affinity {
 	return all
 }
 
-// CheckSettings returns what is wrong with a pool's settings once they are merged. The API server can't check that, because it
-// sees each PoolSettings alone. It also can't check what a validation rule can't express.
+// CheckSettings returns what is wrong with a pool's merged settings; nil means nothing. The API server checks each PoolSettings
+// alone, and only what validation rules can express.
 func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	var wrong []error
 	for _, arg := range s.ExtraArgs {

@@ -42,8 +42,8 @@ func underWay(slots []inSlotStatus) finding {
 	return slots[0].reconciling
 }
 
-// standbys returns the condition StandbysReady, and how many of the pool's coordinators do not serve. The pool must have as
-// many coordinators as asked says. The zero finding means that no standby is asked for.
+// standbys returns the condition StandbysReady, and how many of the coordinators that are asked for do not serve. The zero
+// finding means that no standby is asked for, and none exists.
 func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	if asked < 2 && len(slots) < 2 {
 		return finding{}, 0
@@ -66,7 +66,7 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	return finding{OK: true, Reason: ReasonAllServe, Message: count}, 0
 }
 
-// inSlots returns the new status of each coordinator, given the former one. It lists the coordinators that the pool must have,
+// inSlots returns the new status of each coordinator; was is the former one. It lists the coordinators that the pool must have,
 // and the standbys that are being removed.
 func inSlots(
 	was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew,

@@ -139,8 +139,8 @@ func (w wantedStatus) rows() []row {
 	}
 }
 
-// next returns the new status, whether it differs from the former one, and the changes of conditions that deserve an Event. A
-// condition that has only new times stays as it is.
+// next returns the new status, whether it differs from the former one, and the changes of conditions that deserve an Event. If
+// only the times of a condition would change, the condition stays as it is.
 func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatus, now metav1.Time) (
 	status v1alpha1.YurtCoordinatorStatus, changed bool, transitions []v1alpha1.YurtCoordinatorCondition,
 ) {

@@ -112,9 +112,9 @@ func autonomous(node *corev1.Node) bool {
 	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
 }
 
-// slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. There are at most as many
-// as nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While the settings can't
-// be used, the pool keeps the number that it has.
+// slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. There are at most as many as
+// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. If the settings can't be used,
+// the pool keeps the number that it has.
 func (v view) slotsFor(c *v1alpha1.YurtCoordinator) edge.Slot {
 	if v.settings.bad != nil && v.had > 0 {
 		return v.had
@@ -154,8 +154,7 @@ func ofPool(pool edge.PoolName) client.MatchingLabels {
 	return client.MatchingLabels{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: string(pool)}
 }
 
-// current returns the Pod that counts: the newest one that has not ended and is not being deleted. A Pod on a dead node counts
-// for as long as its Node exists.
+// current returns the newest Pod that has not ended and is not being deleted; nil means that there is none.
 func current(pods []corev1.Pod) *corev1.Pod {
 	var best *corev1.Pod
 	for i := range pods {
@@ -220,8 +219,8 @@ func addressesOf(nodes []corev1.Node) (all []string) {
 // maxDoors is how many nodes the operators' kubeconfig names: if their machines are lost, the coordinators' are, too.
 const maxDoors = edge.MaxSlots
 
-// doorsOf returns the URLs at which hubs pass operators on to the pool's coordinator. It returns those of the first nodes by
-// name. It uses each node's internal address, because a hub serves Pods there unless somebody has configured another address.
+// doorsOf returns URLs at which hubs pass operators on to the pool's coordinators: of the first nodes by name, maxDoors at most.
+// It uses a node's internal address, where the hub serves Pods unless somebody has configured another one.
 func doorsOf(nodes []corev1.Node) (doors []string) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -258,8 +257,8 @@ func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	return []byte(c.Data[clientCAKey]), nil
 }
 
-// delegated returns, in order, the nodes whose own link is down while their heartbeats come through another node. It reads the
-// condition of the Nodes, because a node that dies while it is delegated leaves the mark on its Lease.
+// delegated returns, in order, the nodes whose heartbeats come although their own link is down. It reads the condition of the
+// Nodes, because a node that dies while it is delegated leaves the mark on its Lease.
 func delegated(nodes []corev1.Node) []string {
 	var names []string
 	for i := range nodes {

@@ -39,14 +39,14 @@ const (
 	// reconcileTimeout bounds one reconcile.
 	reconcileTimeout = time.Minute
 	// gather is how long a change waits for others of its kind. So a thousand new YurtCoordinators change the YurtAppSet only a
-	// few times. And when all nodes of a site lose their links, the status is written once.
+	// few times, and when all nodes of a site lose their links, the status is written once.
 	gather = 200 * time.Millisecond
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 )
 
-// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of Nodes and Leases
-// the cache needs what package heartbeat keeps, and of Nodes also CachedAnnotations and the annotations of node autonomy.
+// Cached says what the manager's cache must hold for this package: the coordinators' own Pods, one Service and one ConfigMap. It
+// must also hold Nodes and Leases as heartbeat.Cached says, with CachedAnnotations and the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{

@@ -26,8 +26,8 @@ const (
 	program       = "/usr/local/bin/yurt-coordinator"
 
 	certsVolume, certsDir = "certs", "/etc/yurt-coordinator/certs"
-	// The data is in a directory below the volume. The coordinator must make the directory of its data private, and the
-	// volume's own directory belongs to root.
+	// dataDir is below the volume's directory, because the coordinator must make dataDir private, and the volume's own directory
+	// belongs to root.
 	dataVolume, volumeDir, dataDir = "data", "/var/lib/yurt-coordinator", "/var/lib/yurt-coordinator/pool"
 
 	// nonroot is the user and group of the image.
@@ -45,8 +45,8 @@ type Asked struct {
 	Settings v1alpha1.CoordinatorSettings
 }
 
-// askedOf returns what a pool asks of its coordinators. It leaves out settings that do not change the Pod. One of these is the
-// preferred nodes, which have a label instead. Their names in the YurtAppSet would take a tweak for each pool.
+// askedOf returns what a pool asks of its coordinators. It leaves out settings that do not change the Pod, and the preferred
+// nodes, which have a label instead. The nodes' names in the YurtAppSet would take a tweak for each pool.
 func askedOf(version string, taints []corev1.Taint, s v1alpha1.CoordinatorSettings) Asked {
 	s.Create, s.MinNodes, s.Replicas, s.PreferredNodes = "", nil, nil, nil
 	return Asked{version, taints, s}
@@ -275,8 +275,7 @@ func container(c Config, p Asked) corev1.Container {
 	}
 }
 
-// kubeletArgs are the flags by which a coordinator verifies kubelets. None of them lets it accept tokens of ServiceAccounts. A
-// caller that has only a token must not use the pool's API, because nothing at the site tells whether the token is still valid.
+// kubeletArgs returns the flags by which a coordinator verifies kubelets.
 func kubeletArgs(c Config) []string {
 	if c.KubeletAuthority == nil {
 		return nil

@@ -44,8 +44,8 @@ type Fleet struct {
 	cfg Config
 
 	mu sync.Mutex
-	// reports says, by Lease, when each report was first seen. pools has the last state of each pool's hubs. carried is the
-	// traffic of all pools' links, by kind.
+	// reports has, by Lease, its present version and when that was first seen. pools has the last state of each pool's hubs.
+	// carried is the traffic of all pools' links, by kind.
 	reports map[string]sighting
 	pools   map[edge.PoolName]*seen
 	carried edge.Carried
@@ -172,8 +172,8 @@ func (f *Fleet) speaksLocked(last *seen, lease *coordinationv1.Lease) {
 	}
 }
 
-// countLocked adds the traffic that a pool's links have carried since the last report. It leaves out the traffic in a first
-// report, because nobody knows when the links carried it.
+// countLocked adds the traffic that a pool's links have carried since the last report. It leaves out the traffic in the first
+// report that it sees of a Lease, because nobody knows when the links carried it.
 func (f *Fleet) countLocked(last *seen, hubs edge.PoolHubs) {
 	if last.told {
 		before := last.hubs.Carried

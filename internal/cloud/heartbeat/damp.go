@@ -7,19 +7,20 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// changesMost is how often the source of a node's heartbeats may change within the damper's time. The sources are the node
-// itself, the node over a relay, and another node that forwards. A short cut takes three changes: forwarded, relayed, and
-// healed. Without the limit each heartbeat could cost two writes of the Node and an Event. That happens when a link comes and
-// goes, or when somebody forwards heartbeats for a node that reports itself.
+// changesMost is how often the source of a node's heartbeats may change within Config.Calm. The sources are the node itself, the
+// node over a relay (all of its requests, or only heartbeats), and another node that forwards. If a link is down for a short
+// time, the source changes three times: forwarded, relayed, and healed. Without the limit each heartbeat could cost two writes of
+// the Node and an Event. That happens when a link comes and goes, or when somebody forwards heartbeats for a node that reports
+// itself.
 const changesMost = 3
 
-// damper keeps a node's taint and condition from changing with each heartbeat. If a Lease changes its source more than
-// changesMost times, the node is unsettled until the Lease has stayed the same for the damper's time. It is safe for concurrent
-// use.
+// damper keeps a node's taint and condition from changing with each heartbeat. If the source of a Lease's renewals changes more
+// than changesMost times within Config.Calm, the node is unsettled until the source has stayed the same for that time. A damper
+// is safe for concurrent use.
 //
 // An unsettled node keeps one taint, by default with the effect PreferNoSchedule (wish.effect). NoSchedule would keep
-// replacements away for as long as the link comes and goes: a Pod that somebody deletes while the link is up would be lost to
-// the node. Without a taint, the scheduler would treat a node with a bad link like any other.
+// replacements away for as long as the link comes and goes. A Pod that somebody deletes while the link is up would be lost to the
+// node. Without a taint, the scheduler would treat a node with a bad link like any other.
 type damper struct {
 	within time.Duration // zero means that nothing is damped
 
@@ -60,8 +61,8 @@ func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	return f.settle(is)
 }
 
-// settle is peek for a caller that acts on the answer: the damper remembers f. wait is how long the node stays unsettled at
-// least; zero means that the node is settled. begins says that the node has just become unsettled.
+// settle returns what to make of f now, as the method peek does, and remembers f. wait is the least time for which the node stays
+// unsettled; zero means that the node is settled. begins says that the node has just become unsettled.
 func (d *damper) settle(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

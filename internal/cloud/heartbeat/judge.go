@@ -68,8 +68,8 @@ type Finding struct {
 	// line. Its kubelet learns of no deletions.
 	HeartbeatsOnly bool
 
-	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others. The Verdict is then Delegated.
-	// Before the first renewal the Verdict stays as it is, and Annotated is true. The damper sets Unsettled; Judge does not.
+	// Unsettled says that the source of the Lease's renewals changes too often. The Verdict is then Delegated. Before the first
+	// renewal the Verdict stays as it is, and Annotated is true. The damper sets Unsettled; Judge does not.
 	Unsettled bool
 
 	// Gone says that the Lease was deleted; the verdict is then Silent.
@@ -82,8 +82,8 @@ type Finding struct {
 // maxPatience bounds what a Lease's own duration can ask for: any writer of the Lease can set it.
 const maxPatience = 5 * time.Minute
 
-// Judge decides what an Observation means. A Lease is silent once it has not been renewed for as long as patience says. The
-// second result is how long the verdict holds if nothing else happens; zero means forever.
+// Judge decides what an Observation means. A Lease is silent if nobody has renewed it for the Finding's Patience, which is
+// silenceAfter or longer. The second result is how long the verdict holds if nothing else happens; zero means forever.
 func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	if !o.Found {
 		return Finding{}, 0

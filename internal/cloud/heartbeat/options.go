@@ -22,8 +22,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// options has each pool's wishes for its delegated nodes, as the pool's YurtCoordinator states them. If there are several, the
-// oldest counts. It is safe for concurrent use.
+// options has each pool's wishes for its delegated nodes, as its YurtCoordinator states them. If a pool has several
+// YurtCoordinators, the oldest counts. It is safe for concurrent use.
 type options struct {
 	mu sync.Mutex
 	// known says that all YurtCoordinators have been seen. Until then nothing is known about any pool.
@@ -44,10 +44,10 @@ type wish struct {
 	relayed corev1.TaintEffect
 }
 
-// effect returns the effect of the taint for a node with a marked Lease. A delegated node takes no new Pods, and neither does a
-// node of which only the heartbeats are relayed. A relayed node learns of deletions. So it takes replacements that fit nowhere
-// else, unless its pool wants something else. An unsettled node gets its pool's taint for relayed nodes, or PreferNoSchedule if
-// the pool wants none there.
+// effect returns the effect of the taint for a node with a marked Lease; empty means no taint. A delegated node takes no new
+// Pods, and neither does a node of which only the heartbeats are relayed. A relayed node learns of deletions. So by default it
+// takes Pods that fit nowhere else. An unsettled node gets its pool's taint for relayed nodes, or PreferNoSchedule if the pool
+// wants none there.
 func (w wish) effect(f Finding) corev1.TaintEffect {
 	switch {
 	case f.Unsettled:
@@ -200,7 +200,7 @@ func (p *Policy) wake(ctx context.Context, pool edge.PoolName) {
 	}
 }
 
-// lateQueue is the controller's queue, which exists once the controller has started. What is added before that may be dropped,
+// lateQueue is the controller's queue, which exists once the controller has started. What is added before that is dropped,
 // because the controller looks at every Node when it starts.
 type lateQueue struct {
 	mu    sync.Mutex

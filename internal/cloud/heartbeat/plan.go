@@ -213,7 +213,7 @@ func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 	return Condition{}, false
 }
 
-// announce returns the Event for a transition of the condition; nil means none. A Node's first condition is an Event only if it
+// announce returns the Event for a transition of the condition; nil means none. A Node's first condition gets an Event only if it
 // says that the link is down. If a node is silent from the start, kube-controller-manager announces that.
 func announce(was corev1.NodeCondition, next Condition) *Event {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning

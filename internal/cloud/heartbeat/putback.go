@@ -19,9 +19,9 @@ import (
 // aheadMost is how far ahead of our clock the stamp of a silent node may be: twice what nodes' clocks may be off.
 const aheadMost = 10 * time.Minute
 
-// putBackTo returns the renewTime that replaces one from the future in a Lease; false means that the Lease may keep its own.
-// Only the Lease of a silent node is changed. The hub of a living node advances its renewTime. To put that back would hide the
-// next heartbeats from kube-controller-manager.
+// putBackTo returns the renewTime to write into a Lease whose own is more than aheadMost in the future; false means that the
+// Lease may keep its own. Only the Lease of a silent node is changed. On a living node, whose hub advances the renewTime, a
+// change would hide the next heartbeats from kube-controller-manager.
 func putBackTo(f Finding, stamp, now time.Time) (time.Time, bool) {
 	return now.Truncate(time.Microsecond), f.Verdict == Silent && !f.Gone && stamp.Sub(now) > aheadMost
 }

@@ -37,8 +37,9 @@ type Config struct {
 	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
 
-	// Calm is the time within which a node's heartbeats may change three times between its own and others'. A node that changes
-	// more often is Unsettled until it has stayed the same for that time. Zero means that changes are not limited.
+	// Calm is the time within which the source of a node's heartbeats may change three times (changesMost). A node whose source
+	// changes more often is Unsettled until the source has stayed the same for that time. Zero means that changes are not
+	// limited.
 	Calm time.Duration
 }
 
@@ -72,9 +73,9 @@ func (p *Policy) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{p.metrics.transitions, p.metrics.flapping, p.metrics.putBack}
 }
 
-// Reconcile writes on the requested Node what its Lease means. It writes the Node once, or not at all if the Node already says
-// so. It writes the taint first, because the taint keeps Pods off. The next reconcile writes the condition, after the taints of
-// all waiting nodes. Reconcile also puts back a renewTime from the future (putBack).
+// Reconcile writes on the requested Node what its Lease means, in one write, or none if the Node already says so. If taints and
+// conditions are due, it writes the taints, because they keep Pods off. The next reconcile writes the conditions, after the
+// taints of all waiting nodes. Reconcile also puts back a renewTime from the future (putBack).
 func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	var node corev1.Node
@@ -119,9 +120,9 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // clocksDiffer is how far the clocks of kube-controller-manager and of ours may be apart.
 const clocksDiffer = 5 * time.Second
 
-// compareGrace records an Event if kube-controller-manager has found a node silent before this controller would. Then the grace
-// period there is shorter than our patience, and what we do at silence, such as a hold, comes after the evicting taint.
-// compareGrace skips a node whose heartbeats have come back since.
+// compareGrace records an Event if kube-controller-manager has found a node silent, and this controller has not yet. Then what
+// this controller does at silence, such as a hold, comes after the evicting taint. compareGrace skips a node whose heartbeats
+// have come back since.
 func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
 	ready, seen := ConditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
 	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {

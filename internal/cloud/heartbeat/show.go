@@ -43,20 +43,20 @@ const (
 )
 
 // GivenUp reports whether kube-controller-manager found the node silent and overwrote the kubelet's last Ready condition. Only
-// the kubelet restores that condition, and a kubelet whose heartbeats are delegated can't. So the Pods of a living node would be
-// evicted.
+// the kubelet restores that condition, and a kubelet whose heartbeats are delegated can't. Kubernetes then evicts the Pods of a
+// living node, unless somebody restores the condition.
 func GivenUp(ready corev1.NodeCondition) bool {
 	const lostByKubernetes = "NodeStatusUnknown"
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes
 }
 
-// planShown plans the Ready condition of a node. It replaces two values: a kubelet's True, and the Unknown of a node that
-// kube-controller-manager had given up and that is heard of again. It leaves any other value of the kubelet.
+// planShown plans the Ready condition of a node. While the node's heartbeats are delegated, it replaces two values: True, if the
+// pool wants such nodes shown NotReady, and Unknown, if kube-controller-manager had given the node up. It leaves any other value.
 //
-// It restores the kubelet's value as soon as the node is no longer known to be alive behind a broken link.
-// kube-controller-manager handles a Silent node, and needs the kubelet's value for that. An Unobserved Lease changes nothing,
-// because the node may be alive or dead. A relayed node's kubelet reports by itself, and would overwrite our value each time.
-// So the kubelet's value stays.
+// It restores the kubelet's True if the Lease is renewed directly, if the node is Silent or relayed, and if the pool no longer
+// wants NotReady. kube-controller-manager handles a Silent node, and needs the kubelet's value for that. A relayed node's kubelet
+// reports by itself, and would overwrite our value each time. An Unobserved Lease changes nothing, because the node may be alive
+// or dead.
 func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	ready := ConditionOf(node, corev1.NodeReady)
 	is := isShown(node)

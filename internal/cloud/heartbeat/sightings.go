@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// Sightings remembers each node's Lease as last seen, and when its last renewal was seen. It has one entry for each Lease of a
-// node. The entry of a deleted Lease stays while the Node exists. It is safe for concurrent use.
+// Sightings remembers each node's Lease as last seen, and when its last renewal was seen. The entry of a deleted Lease stays
+// while the Node exists. It is safe for concurrent use.
 type Sightings struct {
 	clock        ends.Clock
 	silenceAfter time.Duration

@@ -40,8 +40,8 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 30 * time.Second
 
-	// undoneDelay is how long a Node waits after somebody undid what we wrote. So somebody who undoes our writes again and
-	// again causes at most four writes a second.
+	// undoneDelay is how long a Node waits after somebody undid what we wrote. So somebody who undoes our writes again and again
+	// causes at most four writes of the Node a second.
 	undoneDelay = 250 * time.Millisecond
 
 	// echoLost is how long the second half of a change waits, at most, until the watch shows the first half.
@@ -126,9 +126,9 @@ func addLast(q queue, r reconcile.Request) {
 	q.Add(r)
 }
 
-// Cached says what the manager's cache must hold. Of Leases it holds those of nodes, and those in which pools' leaders report.
-// Of Nodes it keeps what this and other packages read, such as the addresses and the annotations with these keys. A whole Node
-// has some 10 KB, most of it the list of its images.
+// Cached says what the manager's cache must hold. Of Leases it holds those of nodes, and those in which pools' leaders report. Of
+// Nodes it keeps what this and other packages read, such as the addresses and the annotations whose keys the function annotations
+// returns. A whole Node has some 10 KB, most of it the list of its images.
 func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {

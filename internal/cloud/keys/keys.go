@@ -1,6 +1,6 @@
 // Package keys has the Secrets that only coordinator-controller reads: pools' authorities, and coordinators' keys for kubelets.
-// They have their own namespace. So the right to read them gives no access to the Secrets in kube-system, nor the other way
-// round. Secrets that Pods mount or people fetch are in kube-system; this namespace has a copy of each as last written.
+// They have their own namespace, so that programs that may read Secrets in kube-system can't read these. Secrets that Pods mount
+// or people fetch are in kube-system; this namespace has a copy of each as last written.
 package keys
 
 import (

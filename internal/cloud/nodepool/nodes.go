@@ -116,8 +116,8 @@ func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted
 	return nil
 }
 
-// announce says what a person must know: a label names no NodePool, or the Node refuses what its pool wants. The recorder merges
-// equal Events.
+// announce says what a person must know: the Node's label names no NodePool, or the API server refuses what the pool wants on the
+// Node. The recorder merges equal Events.
 func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
 	name, about := poolOf(node), objects.Regarding(node, corev1.SchemeGroupVersion.WithKind("Node"))
 	switch {

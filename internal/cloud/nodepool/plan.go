@@ -73,11 +73,11 @@ var allowed = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelNodeExcludeBalancers, "node-role.kubernetes.io/edge",
 }
 
-// reserved reports whether a key of labels, annotations or taints is forbidden to pools: a person who may write NodePools need
-// not have the right to write Nodes. Keys of Kubernetes' domains state facts about a node: its name, its role, what must run
-// there, what a controller has found out. A pool that set such a taint with another value would own it, and could then remove
-// it. Our own keys state which pool the node is in, where it is on the LAN, and what it has from that pool. A false record of
-// the last would make this controller remove what others have set. The policy nodepool-values refuses the same keys.
+// reserved reports whether a key of labels, annotations or taints is forbidden to pools, because a person who may write NodePools
+// need not have the right to write Nodes. Keys of Kubernetes' domains state facts about a node, such as its name or what a
+// controller has found out. A pool that set such a taint with another value would own the taint, and could then remove it. Our
+// own keys state which pool the node is in and where it is on the LAN, and record what it has from its pool. By a false record
+// this controller would remove what others have set. The policy nodepool-values refuses the same keys.
 func reserved(key string) bool {
 	if slices.Contains([]string{
 		edge.LabelNodePool, labelDesiredNodePool, edge.AnnotationLANAddress, edge.TaintUnschedulable,

@@ -36,9 +36,9 @@ func previousOf(node *corev1.Node) (p previous, ok bool) {
 	return p, true
 }
 
-// withoutPrevious returns the Node without what AnnotationPrevious records and its pool no longer wants. It also returns
-// whether that Node differs. Values do not matter: a value that the pool had set goes even if somebody has changed it, as in
-// OpenYurt. What the pool still wants stays, even if a NodePool may not set it any more.
+// withoutPrevious removes from a Node what AnnotationPrevious records, except what the pool still wants. It returns the resulting
+// Node, and whether that differs from the given one. A value that the pool had set goes even if somebody has changed it, as in
+// OpenYurt. What the pool still wants stays, even if a NodePool may no longer set it.
 func withoutPrevious(node *corev1.Node, pool *v1beta2.NodePool) (*corev1.Node, bool) {
 	p, ok := previousOf(node)
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Pin has the scheduler put a Pod on a node of a pool, and on no other. Pin does not use nodeName, because an admission policy
-// can't see from it whether the node is in a pool. By the nodeSelector a policy can.
+// Pin has the scheduler put a Pod on a node of a pool, and on no other. Pin uses a nodeSelector with the pool's label and not
+// nodeName, so that an admission policy sees to which pool the Pod goes.
 func Pin(spec *corev1.PodSpec, pool edge.PoolName, node edge.NodeName) {
 	spec.NodeSelector = map[string]string{edge.LabelNodePool: string(pool)}
 	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{

@@ -24,14 +24,14 @@ import (
 )
 
 // HubLife is the life of a hub's certificate. A hub learns of a new authority when it renews its certificate. HubLife must be
-// shorter than certs.Lives.Settle (90 days by default), so that each hub knows an authority before it signs. The exception is an
-// authority that replaces an unusable one: it signs at once.
+// shorter than certs.Lives.Settle (90 days by default), so that each hub knows an authority before that authority signs. The
+// exception is an authority that replaces an unusable one: it signs at once.
 const HubLife = 30 * 24 * time.Hour
 
 const hubsAuthorityPrefix = "openyurt:hubs-authority:"
 
-// signHubs returns a hub's serving certificate, followed by the authorities that verify it. Otherwise it returns the reason
-// against it, or an error if it can't find out. It signs only what a node may ask for, whoever approved the request.
+// signHubs returns a hub's serving certificate, followed by the authorities that verify it. refused is why it does not sign; err
+// says that it can't find out. It signs only what a node may ask for, whoever approved the request.
 func (s *Signer) signHubs(
 	ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 ) (signed []byte, refused, err error) {

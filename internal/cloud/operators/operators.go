@@ -35,8 +35,8 @@ const (
 	DefaultLife = 8 * time.Hour
 	// MaxLife is the longest life of a certificate. A longer one that is asked for becomes this.
 	MaxLife = 7 * 24 * time.Hour
-	// MaxMetricsLife is the longest life of a certificate that reads metrics and nothing else. It is long because a program uses
-	// it, nobody wants to approve a request each week, and it gives access to nothing else.
+	// MaxMetricsLife is the longest life of a certificate that only reads metrics. It is long because nobody wants to approve a
+	// program's request each week, and the certificate gives access to nothing else.
 	MaxMetricsLife = 90 * 24 * time.Hour
 )
 

@@ -136,8 +136,8 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	return reconcile.Result{}, nil
 }
 
-// sign returns the certificate for a request, followed by the authorities by which its holder verifies the coordinator.
-// Otherwise it returns the reason against it, or an error if it can't find out.
+// sign returns the certificate for a request, followed by the authorities by which its holder verifies the coordinator. refused
+// is why it does not sign; err says that it can't find out.
 func (s *Signer) sign(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (signed []byte, refused, err error) {
 	wanted, asked, refused := read(csr)
 	if refused != nil {

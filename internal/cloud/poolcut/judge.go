@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// minCut is how many nodes must have fallen silent together. One lost node proves nothing, even if it is the whole pool,
-// because a cut link and a dead node look alike. Two nodes that are lost within seconds probably have one cause.
+// minCut is how many nodes must have fallen silent together. If a pool loses one node, even its only one, a cut link and a dead
+// node look alike. Two nodes that are lost within seconds probably have one cause.
 const minCut = 2
 
 // Limits are the times of the judgement.
@@ -63,9 +63,9 @@ type Report struct {
 }
 
 // givesUp reports whether a silent member may be given up, now that others speak. reports are those of the pool's leaders,
-// however old. A leader can witness for other nodes only if it hears them. So some fresh report must come from a leader that
-// hears another of the nodes that were cut off together. And no fresh report may name the silent member. Without any reports,
-// or without a third node, nobody can be a witness. Then it is enough that another node speaks.
+// however old; only fresh ones count. Some fresh report must come from a leader that hears another of the nodes that were cut off
+// together, because only such a leader can witness for other nodes. And no fresh report may name the silent member. Without any
+// reports, or without a third node, nobody can be a witness. Then it is enough that another node speaks.
 func givesUp(up Member, members []Member, reports []Report) bool {
 	const two = 2
 	if len(reports) == 0 || len(members) <= two {
@@ -152,8 +152,8 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool, and is pure. It goes by what is known about the nodes, what the leaders report, and what the
-// NodePool asks for. It also goes by the hold in progress; nil means that there is none.
+// Decide decides what to do about a pool, and is pure. t is what the NodePool asks for. h is the hold in progress; nil means that
+// there is none.
 func Decide(members []Member, reports []Report, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
 	d := Decision{Changes: make([]Change, len(members)), Speaking: s.speaking > 0}
@@ -196,9 +196,9 @@ func (d *Decision) begin(members []Member, s state, t Terms) {
 	d.Since, d.Next = s.since, t.For-s.since
 }
 
-// goOn decides about each node of a held pool. Healing goes on only while a node speaks, because a single heartbeat that slips
-// through proves nothing. While no node speaks, the hold continues and ends when it would have ended. The nodes that spoke in
-// between are then held again.
+// goOn decides about each node of a held pool. It releases nodes only while some node speaks, because a single heartbeat that
+// slips through does not mean that the link is back. When no node speaks any more, nodes that spoke in between are held again,
+// and the hold ends when it would have ended anyway.
 func (d *Decision) goOn(members []Member, s state, reports []Report, h Hold, l Limits) {
 	over := h.Healing && s.speaking > 0 && h.Healed >= l.Grace
 	for i, m := range members {
@@ -256,8 +256,8 @@ type state struct {
 	// if only kube-controller-manager has seen that; zero means now.
 	cut   []int
 	since time.Duration
-	// untilSilent is how long it takes at least until all nodes that may be alive are silent. nextSilent is how long it takes
-	// until one of them is. Zero means never.
+	// untilSilent is the least time until all nodes that may be alive are silent. nextSilent is the time until the first of them
+	// is. Zero means never.
 	untilSilent, nextSilent time.Duration
 }
 
@@ -342,7 +342,7 @@ type Terms struct {
 	// For is how long evictions are held by a hold that begins; zero means that none does.
 	For time.Duration
 	// Problem says what is wrong with the annotation; empty means nothing. If the annotation can't be read, a new hold begins as
-	// if there were none. A hold in progress keeps its last readable duration.
+	// if the annotation were missing. A hold in progress keeps its last readable duration.
 	Problem string
 }
 

@@ -323,8 +323,8 @@ func (c *Controller) forget(name edge.PoolName) {
 	delete(c.pools, name)
 }
 
-// apply writes the decision to the Nodes. An error on one Node does not stop the others. The bool says that a write met a
-// conflict, so that the caller must try again.
+// apply writes the decision to the Nodes. An error on one Node does not stop the others. again says that a write met a conflict,
+// so that the caller must try again.
 func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision, h *inProgress) (again bool, err error) {
 	var errs []error
 	for i := range nodes {

@@ -121,9 +121,8 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 	}
 }
 
-// nodeHandler enqueues the pool of a Node that comes, goes, moves to another pool, or is found silent by
-// kube-controller-manager. It enqueues the pool of a held Node at each change: the Node may be Ready again, or have a taint
-// that it must not have.
+// nodeHandler enqueues the pool of a Node that comes, goes, moves to another pool, or is found silent by kube-controller-manager.
+// It enqueues the pool of a held Node at each change, because the Node may be Ready again, or have a taint that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q control.Queue) {

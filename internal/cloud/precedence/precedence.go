@@ -1,7 +1,7 @@
 // Package precedence decides which of several PoolSettings sets each field for a pool.
 //
-// It works on single fields, whatever their names. PoolSettings are ordered by priority, then by age, then by name. The first
-// one that has a field sets it. Two PoolSettings of the same priority with different values for a field clash.
+// It works on single fields, whatever their names. PoolSettings are ordered by priority, then by age, then by name. The first one
+// that has a field sets it. Another one of the same priority clashes with the first if it has a different value for the field.
 package precedence
 
 import (
@@ -54,8 +54,8 @@ func Of(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) []*v1alpha1.PoolSet
 	return chosen
 }
 
-// Merge returns the fields that the chosen PoolSettings set; says reads those of one. chosen is in the order of Of. Merge also
-// returns the clashes, by the name of each PoolSettings that is in one.
+// Merge returns the fields that the chosen PoolSettings set. chosen is in the order of Of; says is the function that returns the
+// fields of one PoolSettings. Merge also returns the clashes, by the name of each PoolSettings that is in one.
 func Merge(
 	chosen []*v1alpha1.PoolSettings, says func(*v1alpha1.PoolSettings) (Fields, error),
 ) (Fields, map[string][]Clash, error) {
@@ -78,8 +78,8 @@ func Merge(
 	return fields, clashes, nil
 }
 
-// Coordinator returns what the chosen PoolSettings say of a pool's coordinator, and the clashes; see Merge. base has what none
-// of them says.
+// Coordinator returns what the chosen PoolSettings say of a pool's coordinator, and the clashes; see Merge. A field that none of
+// them sets is as in base.
 func Coordinator(
 	base v1alpha1.CoordinatorSettings, chosen []*v1alpha1.PoolSettings,
 ) (v1alpha1.CoordinatorSettings, map[string][]Clash, error) {

@@ -1,10 +1,10 @@
-// Package roll keeps ConfigMaps for the API server's admission policies. Each tells a policy what the policy could not know
-// otherwise, because besides the written object a policy sees only its parameter.
+// Package roll keeps ConfigMaps for the API server's admission policies. Such a policy sees only the object that is written and
+// one parameter. A ConfigMap of this package is that parameter, and tells the policy what it could not know otherwise.
 //
 // If the objects themselves were parameters, the API server would evaluate a policy once for each of them, and convert the
-// written object each time. A roll is a single parameter. It has one text entry (see text). The reason is that the API server
-// also converts the parameter for each evaluation, at a cost that grows with its number of fields. An empty roll has no
-// ConfigMap, so that nothing is evaluated.
+// written object each time. A roll is a single parameter with a single entry, a text. The reason is that the API server also
+// converts the parameter for each evaluation, at a cost that grows with its number of entries. An empty roll has no ConfigMap, so
+// that nothing is evaluated.
 //
 // A roll lags behind its objects by Delay and a write. Code that must be certain checks for itself, as the controllers do.
 package roll

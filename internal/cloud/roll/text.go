@@ -7,16 +7,16 @@ import (
 )
 
 // maxText bounds a roll's text, in bytes. It is half of what a ConfigMap can hold, and an expression may search a text of that
-// size. It holds 4000 pools and YurtCoordinators with the longest names, or 25,000 with usual names.
+// size. It holds 1600 entries with the longest names (63 and 253 characters), or 23,000 with names of ten characters.
 const maxText = 512 << 10
 
 // Entry is a line of a roll.
 type Entry struct{ Key, Value string }
 
-// text returns the roll's text for entries. It has one line KEY=VALUE per entry, sorted. There is a newline before the first
-// line and after the last, so that "\nKEY=" matches exactly KEY. Of several entries with the same key, text keeps the first by
-// value. out counts the keys that are left out: those that can't be the name of an object, and the last ones if the text would
-// be too long.
+// text returns the roll's text for entries: one line KEY=VALUE for each key, sorted. A newline is before the first line and after
+// the last, so that "\nKEY=" matches exactly KEY. Of several entries with the same key, text keeps the least value. out counts
+// the keys that are left out: those that can't be the name of an object, and the last ones if all lines would take more than the
+// given bytes.
 func text(entries []Entry, most int) (said string, out int) {
 	byKey := make(map[string]string, len(entries))
 	wrong := make(map[string]bool)

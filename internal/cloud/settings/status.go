@@ -49,8 +49,8 @@ func (c *Controller) reconcileStatus(ctx context.Context, r reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// facts collects the input of statusOf. complete is false until this process has looked at all pools that s selects: after a
-// start it does not know what they were told.
+// facts collects the input of statusOf. complete is false until this process has looked at all pools that s selects, because
+// after a start it does not know what they were told.
 func (c *Controller) facts(ctx context.Context, s *v1alpha1.PoolSettings) (f facts, complete bool, err error) {
 	f.settings, complete = s, true
 	_, f.badly = metav1.LabelSelectorAsSelector(s.Spec.NodePoolSelector)

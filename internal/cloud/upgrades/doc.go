@@ -9,9 +9,10 @@
 // controller can choose among releases, but can't supply a program.
 //
 // Invariants: after a node went back from a version, no other node gets that version. That lasts until somebody removes that
-// node's upgrader or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The
-// next node begins when the one before it reports the version and is Ready, or can't be reached and patience is over. This
-// process needs no memory: the Pods record what has failed, and each Node's annotation says which version its hub runs.
+// node's upgrader or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The next
+// node begins when the one before it reports the version and is Ready. It also begins if the one before it can't be reached and
+// 15 minutes have passed (the constant patience). This process needs no memory: the Pods record what has failed, and each Node's
+// annotation says which version its hub runs.
 //
 // It needs these rights (RBAC):
 //

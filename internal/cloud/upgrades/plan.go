@@ -13,8 +13,8 @@ import (
 // part is the share of all pools that may be under way at a time, one at least.
 const part = 10
 
-// patience is how long a node that can't be reached still counts as under way, from when its upgrader was made. The other nodes
-// of its pool wait that long.
+// patience is how long a node that can't be reached still counts as under way, from when its upgrader was made. That long, the
+// other nodes of its pool wait for it.
 const patience = 15 * time.Minute
 
 // work is what a node's upgrader has done.
@@ -130,10 +130,10 @@ type decision struct {
 // plan decides which nodes are upgraded next. The second result is when to look again; zero means after the next change.
 //
 // If a node went back from a version, no other node of any pool gets that version, for as long as any pool wants it. A node that
-// refuses a version is not harmed, so a refusal stops only that node's pool. At most a tenth of the pools upgrade at a time, and
-// in each of them one node, unless settings say more. The next node pulls its image while the one before it is under way. It
-// gets its turn when the one before it has the version and is Ready. The pool's leader is last. A node that can't be reached is
-// skipped, and takes its turn when it is back.
+// refuses a version is not harmed, so a refusal stops only that node's pool. At most a tenth of the pools upgrade at a time, but
+// one at least. In each of them one node upgrades, unless settings say more. Meanwhile the next node pulls its image. The next
+// node gets its turn when the one before it has the version and is Ready. The pool's leaders are last. A node that can't be
+// reached is skipped, and takes its turn when it is back.
 func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b pool) int { return strings.Compare(string(a.name), string(b.name)) })
@@ -272,7 +272,8 @@ func (p pool) waiting(left []node, wanted map[string]bool) string {
 }
 
 // forget lists the upgraders that are no longer needed: those of another version, and those of nodes that already have the
-// version. It also lists upgraders without an answer, which are tried again. An upgrader that warns other pools stays.
+// version. It also lists upgraders without an answer, which are tried again. An upgrader stays while it keeps other pools from a
+// version (node.warns).
 func (p pool) forget(d *decision, wanted map[string]bool, now time.Time) {
 	for _, n := range p.nodes {
 		switch {

@@ -34,8 +34,8 @@ func rank(s state) int { return slices.Index(order, s) }
 
 func cmpNames[T ~string](a, b T) int { return strings.Compare(string(a), string(b)) }
 
-// sayAll writes the progress of upgrades into the status of all PoolSettings that concern them. The bool says that a
-// PoolSettings has changed or gone meanwhile.
+// sayAll writes the progress of upgrades into the status of all PoolSettings that concern them. conflict says that a PoolSettings
+// has changed or gone meanwhile.
 func (c *Controller) sayAll(ctx context.Context, says []v1alpha1.PoolSettings, decisions []decision) (conflict bool, err error) {
 	found := &v1beta2.NodePoolList{}
 	if err := c.cfg.Client.List(ctx, found, client.UnsafeDisableDeepCopy); err != nil {

@@ -1,8 +1,8 @@
 // Package bypass finds programs of a node that connect to API servers past the node's hub. It reads processes and connections
 // from the kernel (proc(5)).
 //
-// It needs no container runtime: a process's cgroup names its Pod, and its environment holds the API server's address. It
-// leaves out programs that have ended meanwhile or that it cannot read.
+// It needs no container runtime: a process's cgroup names its Pod, and its environment holds the API server's address. The
+// package leaves out programs that have ended meanwhile, and those that it cannot read.
 package bypass
 
 import (
@@ -50,9 +50,8 @@ func InPods(proc string) (all []Program) {
 	return all
 }
 
-// Past returns, sorted by PID, the programs with connections to API servers past the hub. These are connections to one of the
-// given servers, or to the API server's address in the program's environment, unless that is the hub's address. Past leaves out
-// the hub's own connections.
+// Past returns the programs with connections to API servers past the hub, sorted by PID. API servers are the given servers, and
+// the address that a program's environment names. Connections to the hub do not count, nor do the hub's own.
 func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Program) {
 	pids := Processes(proc)
 	remotes := map[uint64]netip.AddrPort{}

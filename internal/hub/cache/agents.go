@@ -18,8 +18,8 @@ type agents struct {
 	names map[string]bool
 }
 
-// NewAgents returns Agents that match programs by name, the part of their User-Agent before the first slash ("kubelet/v1.36.0
-// (linux/amd64)"). The name "*" matches all programs. Case does not matter.
+// NewAgents returns Agents that match programs by name: the part of the User-Agent before the first slash. The name "*" matches
+// all programs. Case does not matter.
 func NewAgents(names []string) *Agents {
 	a := &Agents{}
 	a.Set(names)

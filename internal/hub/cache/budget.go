@@ -13,13 +13,12 @@ import (
 )
 
 const (
-	// nodeBytes, guestBytes and guestsBytes bound the encoded objects that the hub follows: nodeBytes for the node's programs,
-	// guestBytes for one caller, guestsBytes for all callers together. A thousand ConfigMaps and Secrets that kubelet follows
-	// are some MB, all Services and EndpointSlices of a cluster of 5000 Services some 20 MB. The bounds protect the node: if a
-	// hub is killed for its memory, kubelet loses its API server.
+	// nodeBytes bounds the encoded objects that the hub follows for the node's programs, guestBytes those for one caller, and
+	// guestsBytes those for all callers together. If a hub were killed for its memory, kubelet would lose its API server. A
+	// thousand ConfigMaps and Secrets are some MB; all Services and EndpointSlices of a cluster of 5000 Services are some 20 MB.
 	nodeBytes, guestBytes, guestsBytes = 128 << 20, 8 << 20, 32 << 20
-	// passOnFor is how long the hub lets the cloud answer a selection that was too large, before it tries to follow the
-	// selection again. Each try costs a list.
+	// passOnFor is how long the cloud answers a selection that was too large. Then the hub tries to follow it again, which costs
+	// a list.
 	passOnFor = 10 * time.Minute
 	// maxPassedOn bounds how many too large selections the hub remembers.
 	maxPassedOn = 1000
@@ -49,7 +48,7 @@ func (s *Set) giveUp(m *Member) {
 	}
 }
 
-// giveUpLocked is giveUp for a selection that exceeds the bound most, in bytes.
+// giveUpLocked is giveUp for a selection that does not fit into its bound (most, in bytes).
 func (s *Set) giveUpLocked(m *Member, most int, now time.Time) {
 	klog.FromContext(m.life).Info("No longer following a selection that is too large; the cloud answers it", "what", m.id(),
 		"bytes", m.Replica.Stats().ObjectBytes, "bound", most)

@@ -65,9 +65,8 @@ type Choice struct {
 	From Origin
 	// List says to read everything; false means to resume at the sink's position.
 	List bool
-	// After and Jitter delay the attempt: by After, and by a random part of Jitter. The delay of a list over the WAN counts from
-	// when the cloud was up and the sink needed the list. Any other delay counts from when the choice was made. A running attempt
-	// continues meanwhile.
+	// After and a random part of Jitter delay the attempt. The delay of a list over the WAN begins when the sink needs a list and
+	// the cloud can be reached, and any other delay when the choice is made. A running attempt continues meanwhile.
 	After, Jitter time.Duration
 	// Meanwhile is the source to resume during the delay if nothing runs; None means no source.
 	Meanwhile Origin
@@ -76,32 +75,31 @@ type Choice struct {
 }
 
 const (
-	// coverWait is how long a hub whose replica needs a list waits for the pool's leader to bring the resource to the
-	// coordinator. After that the hub lists over the WAN itself. The leader lists at once and pushes over the LAN, so coverWait
-	// is the time that a list over the WAN may take. A hub whose replica can serve something also waits for the time in which
-	// the leader may doubt the cloud.
+	// coverWait is how long a hub that needs a list waits for the pool's leader to bring the resource to the coordinator: as long
+	// as the leader's own list over the WAN may take. Then the hub itself lists over the WAN. A hub that has old content to serve
+	// waits longer, by the time for which the leader may doubt its list (doubt.Shown).
 	coverWait = 15 * time.Second
-	// fillWait replaces coverWait while the leader declares that its list makes progress. It is enough for some 10 MB at 128
-	// kbit/s. If the pool shares one line to the cloud, a second list would slow down the leader's.
+	// fillWait replaces coverWait while the leader declares that its list makes progress, because a second list on the same line
+	// would slow down the leader's. It is enough for some 10 MB at 128 kbit/s.
 	fillWait = 10 * time.Minute
-	// electWait replaces coverWait while no leader is known. A coordinator that has just started accepts no leader for one term;
-	// the election after that takes at most 4.3 s.
+	// electWait replaces coverWait while no leader is known. A coordinator that has just started accepts no leader for one term.
+	// The election after that takes at most 4.3 s.
 	electWait = edge.ElectionTerm + 6*time.Second
 	// coverJitter spreads the lists of a pool's hubs after these waits.
 	coverJitter = 5 * time.Second
-	// aloneWait and aloneJitter are how long a hub with an empty replica waits while it can't reach the coordinator. When a
-	// pool is powered on, its hubs come up a second or two before its coordinator; without the wait each hub would list over
-	// the WAN. A request for the replica waits longer than this (replica.HandlerConfig.Wait).
+	// aloneWait and a random part of aloneJitter are how long a hub with an empty replica waits for a coordinator that it can't
+	// reach. When a pool is powered on, the coordinator comes up a second or two after the hubs. Without the wait each hub would
+	// list over the WAN. A client's request waits longer (replica.HandlerConfig.Wait).
 	aloneWait, aloneJitter = 2 * time.Second, 4 * time.Second
-	// startJitter spreads the lists of leaders whose revision the cloud has forgotten. The restart of one API server affects
-	// the leaders of many pools at once.
+	// startJitter spreads the lists of leaders whose revision the cloud has forgotten. The restart of one API server affects the
+	// leaders of many pools at once.
 	startJitter = 750 * time.Millisecond
-	// expiredJitter spreads the lists of other hubs whose revision the cloud has forgotten, because the cloud forgets it for
-	// all of them at the same moment.
+	// expiredJitter spreads the lists of hubs that do not lead, after the cloud has forgotten their revision. It forgets the
+	// revision of all hubs of a pool at once.
 	expiredJitter = 10 * time.Second
-	// uncoverWait is how long a hub stays at a mirror that the leader does not declare current, before it turns to the cloud. A
-	// hub that has just found the coordinator sees a renewal of the declaration in that time, because one comes every 2 s.
-	// uncoverJitter spreads the hubs' switch to the cloud.
+	// uncoverWait is how long a hub stays at a mirror that the leader does not declare current, before the hub turns to the
+	// cloud. The leader renews its declaration every 2 s, so a hub that has just found the coordinator sees a renewal in time.
+	// uncoverJitter spreads the hubs that turn to the cloud.
 	uncoverWait   = 2500 * time.Millisecond
 	uncoverJitter = 2 * time.Second
 )
@@ -124,8 +122,8 @@ func Choose(s Situation) Choice {
 	}
 }
 
-// refreshed returns the choice when a client waits for the present state: an immediate list, even if a list was due later anyway.
-// It returns the given choice if the sink is empty, or if no source can give the present state.
+// refreshed returns the choice while a client waits for the present state: an immediate list. It returns c itself if the sink is
+// empty, or if no source can give the present state.
 func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {
@@ -140,8 +138,8 @@ func refreshed(s Situation, c Choice) Choice {
 	}
 }
 
-// asFiller chooses for an empty sink: the mirror's content if there is any, otherwise a list from the cloud. While a list over
-// the WAN is under way and the cloud answers, only a mirror that the leader keeps current is chosen instead.
+// asFiller chooses for an empty sink: a list of the mirror if that is up, otherwise a list of the cloud. A list over the WAN that
+// is already under way ends early only for a mirror that the leader keeps current, or if the link to the cloud is down.
 func asFiller(s Situation) Choice {
 	cloud := Choice{From: Cloud, List: true}
 	switch {
@@ -214,9 +212,9 @@ func follow(s Situation) Choice {
 	}
 }
 
-// relist returns the choice to list over the WAN, for a hub that has content to serve but whose revision the cloud has
-// forgotten. The hub waits for the leader, which lists at once. While the leader doubts a list, the other hubs need not ask:
-// their clients get the old content.
+// relist returns the choice to list over the WAN, for a hub with content whose revision the cloud has forgotten. A hub that
+// reaches the coordinator first waits for the leader, which lists at once but may doubt its list. Meanwhile the hub's clients get
+// the old content.
 func relist(s Situation) Choice {
 	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
 	switch {

@@ -39,11 +39,11 @@ type FeedConfig struct {
 	}
 	CloudLink *live.Value[link.State]
 	// Pages reads the cloud's lists in pages, so that a list that breaks off continues after its last page. nil means that the
-	// feed reads lists whole. That suits small selections: to find their first page, an API server may search all objects of
-	// the resource.
+	// feed reads lists whole. That is better with selectors: to find the first page, an API server may search all objects of the
+	// resource.
 	Pages Pages
-	// Coordinator is the mirror of the resource at the coordinator. nil means that there is no coordinator; the feed then ignores
-	// the fields below that concern it.
+	// Coordinator is the resource's mirror at the coordinator. nil means that there is no coordinator; the feed then ignores the
+	// fields from CoordinatorLink to CoveredHistory.
 	Coordinator     Mirror
 	CoordinatorLink *live.Value[link.State]
 	// Standing is this hub's place in its pool.
@@ -54,12 +54,11 @@ type FeedConfig struct {
 	Filling *live.Value[bool]
 	// CoveredHistory is the history of the mirror's content while the mirror is covered (Coverage.History).
 	CoveredHistory *live.Value[edge.History]
-	// Lists limits by its capacity how many lists over the WAN run at a time; the capacity is 1 for the pool's resources. Feeds
-	// of a hub that share the limit share the channel.
+	// Lists bounds, by its capacity, how many lists over the WAN run at a time. Feeds with the same channel share the bound.
 	Lists chan struct{}
-	// Precious says that losing existing objects does more harm than keeping deleted ones for half a minute. If a watch of the
-	// cloud worked within the last preciousFor, the feed doubts a list that would remove more than half of the objects, however
-	// few they are. After that time the list may well be right, because the cloud may have moved a node's Pods elsewhere.
+	// Precious makes the feed doubt a list that would remove more than half of the objects even if they are few. It does so until
+	// preciousFor after the last watch of the cloud that worked. A later list may well be right, because the cloud may have moved
+	// the node's Pods elsewhere.
 	Precious bool
 	// History returns what follows the cloud's history for this feed. The feed uses it while it runs, and then calls its Leave.
 	History func() History
@@ -71,8 +70,8 @@ type FeedConfig struct {
 // History follows what one resource shows of the cloud's history; ResourceHistory is one.
 type History interface {
 	State() *live.Value[HistoryState]
-	// Saw records a witness that the cloud showed. Prove asks for proof of a witness that came from elsewhere, before the feed
-	// resumes from it at the cloud.
+	// Saw records a Witness that the cloud showed. Prove records one that came from the disk or the pool, before the feed resumes
+	// the Witness's collection at the cloud.
 	Saw(Witness)
 	Prove(Witness)
 	// Shaken records that a stream from the cloud broke.
@@ -86,8 +85,8 @@ type History interface {
 // Mirror is a source whose content may belong to another history; remote.Source is one.
 type Mirror interface {
 	stream.Source
-	// WatchIn is Watch after a revision that belongs to the given history. It also returns the revision that the source has
-	// reached; 0 means unknown. It fails with stream.ErrExpired if the source is in another history.
+	// WatchIn is Watch after a revision of the given history. It also returns the revision that the source has reached; 0 means
+	// unknown. It fails with stream.ErrExpired if the source is in another history.
 	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
 }
 

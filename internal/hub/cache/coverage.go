@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// coverFresh is how long a declaration counts after this hub saw its last renewal. The leader renews it every 2 s. After a
-	// leader's crash the next leader declares within 2 s + 4.3 s (its election) + 1 s, so followers keep their source.
+	// coverFresh is how long a declaration counts after this hub saw its last renewal. The leader renews it every 2 s. If the
+	// leader crashes, the next one declares at most 2 s + 4.3 s (its election) + 1 s after the last renewal, so followers keep
+	// their source.
 	coverFresh = 10 * time.Second
 
-	// fillFresh is how long the leader's list counts as making progress after its last page. A page is sized to take 5 s; on a
-	// link that has become slow it may take nine times as long.
+	// fillFresh is how long the leader's list counts as making progress after its last page. A page is sized to take 5 s. It may
+	// take nine times as long if the link has become slow.
 	fillFresh = 45 * time.Second
 
-	// fillPushed is how long a list still counts as making progress after its end, because the leader has yet to push it and to
-	// declare the resource current. It is as long as the wait for a leader that declares no progress (coverWait).
+	// fillPushed bounds how long a list still counts as making progress after its end. In that time the leader pushes the list
+	// and declares the resource current.
 	fillPushed = coverWait
 
 	// maxDeclared bounds an annotation of the declaration in bytes: an API server keeps at most 256 KiB of annotations.
 	maxDeclared = 256 << 10
 )
 
-// Coverage follows the pool leader's declarations of which resources are current in the coordinator's mirror ("covered"). A
-// declaration that Coverage finds at the start counts only once it changes. Each change counts for coverFresh by this machine's
-// monotonic clock. So no wall clock matters, and a dead leader declares nothing. Make one with NewCoverage.
+// Coverage follows the pool leader's declarations of which resources are current in the coordinator's mirror ("covered"). The
+// declaration that Coverage finds at first may be a dead leader's, so it counts only once it has changed. Each change counts for
+// coverFresh by this machine's monotonic clock. Make one with NewCoverage.
 type Coverage struct {
 	ends    ends.Ends
 	history *live.Value[edge.History]
@@ -74,12 +75,12 @@ func NewCoverage(e ends.Ends) *Coverage {
 	}
 }
 
-// History returns the history of the covered content, as any leader last declared it. A hub that has not itself seen the
-// cloud's history change learns of the change by this value.
+// History returns the history of the mirror's content, as a leader last declared it. From this value a hub learns of a change of
+// history that it has not itself seen at the cloud.
 func (c *Coverage) History() *live.Value[edge.History] { return c.history }
 
-// Of returns a value that says whether a resource is covered, now and later. Coverage keeps every value that it returns, so ask
-// only for configured resources, never for those of requests.
+// Of returns a value that says, now and later, whether a resource is covered. Coverage keeps a value for each resource that was
+// asked for, so ask only for configured resources, never for those of requests.
 func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +93,8 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	return v
 }
 
-// Filling returns a value that says, now and later, whether the leader's list of a resource from the cloud makes progress.
-// Coverage keeps every value that it returns, as with Of.
+// Filling returns a value that says, now and later, whether the leader's list of a resource from the cloud makes progress. Ask
+// only for configured resources, as with Of.
 func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,8 +224,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseFilling reads the annotation edge.AnnotationFilling. It has, for each resource that the leader lists, a number that grows
-// with the list's progress. parseFilling returns nil for an unreadable annotation.
+// parseFilling parses the annotation edge.AnnotationFilling: for each resource that the leader lists, a number that grows with
+// the list's progress. It returns nil for an unreadable annotation.
 func parseFilling(text string) map[schema.GroupResource]int {
 	var raw map[string]int
 	if len(text) > maxDeclared || json.Unmarshal([]byte(text), &raw) != nil {

@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// blobBytes bounds the blobs of each kind in bytes. The kind is the prefix of a blob's key. So churn of one kind, such as by
-// Jobs' Pods, takes no space from another.
+// blobBytes bounds the bytes of all blobs whose keys have the same prefix. So many blobs of one kind, such as those about Jobs'
+// Pods, displace no blobs of another.
 var blobBytes = map[string]int{
 	"answer/": 8 << 20, "guest/": 8 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
 }
@@ -46,11 +46,11 @@ type DiskConfig struct {
 	Dir string
 	// Ahead advances the clock that collections age by; for tests.
 	Ahead time.Duration
-	// KeyFile holds the key that encrypts secret content, with mode 0600. OpenDisk creates it if it is missing. The default is
-	// Dir with the suffix .key.
+	// KeyFile is the file with the key that encrypts secret content. OpenDisk creates a missing file, with mode 0600. The default
+	// is Dir with the suffix .key.
 	KeyFile string
 	// Credentials is systemd's credentials directory ($CREDENTIALS_DIRECTORY). If it has the file yurthub-cache-key, the disk
-	// derives the key from that file and makes no KeyFile. Empty means no such directory.
+	// derives the key from that file and does not use KeyFile. Empty means no such directory.
 	Credentials string
 	// Secret and SecretBlob report which collections and blobs are secret. nil means none.
 	Secret     func(store.Collection) bool
@@ -107,9 +107,9 @@ func (d *Disk) Wall() time.Time { return d.clock.Wall().Add(time.Duration(d.ahea
 // Run writes until ctx ends and the current write is done, and then releases the directory.
 func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(ctx), d.Close()) }
 
-// Heed follows links until ctx ends. When a link goes down or begins to fail, Heed writes everything at once: nothing new will
-// come for a while, and a hub that restarts during the cut must know what its clients have seen. Heed also tells the disk
-// whether the cloud answers, because unread content ages only while it does.
+// Heed follows links until ctx ends. When a link goes down or begins to fail, Heed writes everything at once, because a hub that
+// restarts during the cut must know what its clients have seen. Heed also tells the disk whether the cloud answers: content that
+// nobody reads ages only while the cloud answers.
 func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others ...*live.Value[link.State]) error {
 	defer d.Online(false)
 	var each sync.WaitGroup

@@ -1,6 +1,6 @@
-// Package cache keeps a replica of each selection, and restores, feeds, saves and serves it. A selection is what a list or
-// watch asks for: a resource, a namespace, selectors. A replica holds the selected objects in memory. All requests of a client
-// for the same selection share its replica, for as long as they need it.
+// Package cache keeps a replica of each selection, and restores, feeds, saves and serves the replica. A selection is what a list
+// or watch asks for: a resource, a namespace, selectors. A replica holds the selected objects in memory. All requests of one
+// client for the same selection share a replica.
 //
 // The hub follows a selection for itself (the pool's resources, and what service topology needs), for the node's programs, or
 // for a caller. A caller is a client with its own token. The hub's own selections are fixed: Config.Always and Change set them.
@@ -17,14 +17,15 @@
 //     partly from the cloud.
 //   - When a resource is no longer one of the pool's, its clients' watches end. Their next requests carry the cloud's revisions
 //     and go to the cloud.
-//   - A program whose selection the cloud refuses gets the cloud's own answer. The exception is what kubelet sees through a view,
-//     because the cloud never answers that.
-//   - Only clients that act with the node's identity get what was read with that identity. A caller has selections of its own,
-//     read with its own token.
+//   - A program whose selection the cloud refuses gets the cloud's own answer. The exception is a selection that kubelet sees
+//     through a view, because the cloud can't answer that.
+//   - Apart from the pool's resources, only clients that act with the node's identity get what was read with that identity. A
+//     caller has selections of its own, read with its own token.
 //
 // # Where a replica is fed from
 //
-// A Feed fills one sink, a hub's replica of a resource, from one source at a time: the cloud, the pool's coordinator, or none.
+// A Feed fills one sink, which is a hub's replica of a resource. It reads from one source at a time: the cloud, the pool's
+// coordinator, or none.
 //
 // Machine makes all decisions, and has no I/O, clock or random numbers of its own: Step takes an Event and returns a Decision.
 // Machine remembers how the sources behaved lately (past) and which lists it doubts. Choose returns the best choice in a
@@ -34,25 +35,24 @@
 // Invariants:
 //   - One attempt at a time feeds the sink; the next begins when the last has ended. An attempt either lists or resumes. After
 //     each attempt the Machine decides anew.
-//   - After a change of source the Feed resumes at the sink's position. It lists only when the sink is empty, when the source's
-//     history begins later than that position, or when a client waits for the present state (Refresh).
-//   - While the coordinator's mirror is up, the Feed asks it before it lists the cloud. However old the mirror's content is, it
-//     is complete as of its revision, and the Feed resumes at the cloud from there.
-//   - The Feed never applies a snapshot older than the sink's position, unless the cloud was restored from a backup: then the
-//     older state is the truth. If the cloud itself shows such a state, the Feed doubts it at first, as described below.
-//   - The Feed resumes at the cloud only once the cloud's history (see below) is known to be the sink's. If it is another one,
+//   - After a change of source the Feed resumes at the sink's position. It lists only if the sink is empty, if the source can't
+//     resume from that position, or if a client waits for the present state (Refresh).
+//   - Before the Feed lists the cloud, it asks the coordinator's mirror if that is up, unless a client waits for the present
+//     state. However old the mirror's content is, it is complete as of its revision, and the Feed resumes at the cloud from
+//     there.
+//   - The Feed applies a snapshot older than the sink's position only if the cloud was restored from a backup, because then the
+//     older state is the truth. Before the Feed believes the cloud's own list of an older state, it doubts that list (see below).
+//   - The Feed resumes at the cloud only once the cloud's history (see below) is known to be the sink's. If the histories differ,
 //     the Feed lists everything anew.
-//   - The Feed doubts a list that contradicts the sink's content (package doubt): for longer if a source has shown that content,
-//     for a shorter time if it comes only from the disk. In the second case clients wait for the list, at most 10 s longer than
-//     the lists take.
-//   - The capacity of FeedConfig.Lists is how many of its feeds list over the WAN at a time. If a mirror refused and is back
-//     meanwhile, the Feed does not break off such a list to use the mirror.
-//   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If the list breaks off,
-//     the Feed keeps the pages and continues after them. If the server has forgotten the revision, the list was too slow for
-//     pages, and the Feed asks once for everything in one answer.
-//   - Each field of a FeedStatus ends when its reason does. Fresh ends when no stream is open and an API server refuses the next
-//     one. Live ends when the stream ends. Failing ends with the cloud's next answer, or when the link is down. Refused and
-//     Denied end when a stream opens. A Floor (HistoryState) ends with the next list of the cloud.
+//   - The Feed doubts a list that contradicts the sink's content (package doubt). It doubts for longer if a source has shown that
+//     content, and for a shorter time if the content comes only from the disk. In the second case clients wait for the list, at
+//     most 10 s longer than the lists take.
+//   - The capacity of FeedConfig.Lists bounds how many lists over the WAN run at a time. The Feed does not break off a list over
+//     the WAN when a mirror that refused can be used again.
+//   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If the list breaks off, the
+//     Feed keeps the pages and continues after them. If the server has forgotten the revision, the line was too slow for pages,
+//     and the Feed asks once for everything in one answer.
+//   - Each field of a FeedStatus ends when its reason does: see the list of states.
 //   - A Feed never waits for a coordinator that does not exist. While the leader's own list makes progress, a Feed waits for it
 //     (fillWait). No other Choice delays an attempt for longer than a minute, or half a minute if the sink is empty.
 //
@@ -61,25 +61,26 @@
 //
 // # Whether the cloud is still the same
 //
-// A HistoryKeeper finds out whether the cloud's history is still the one that the hub's revisions belong to.
+// A HistoryKeeper finds out whether the hub's revisions still belong to the cloud's history.
 //
 // A cloud restored from a backup continues from an earlier revision. A watch that resumes at the hub's revision then gets
 // nothing until the restored cloud reaches that revision, and misses all events before. Revisions of two histories say nothing
 // about each other, however they compare. So each history has a number, kept with every revision, and the first component that
 // sees a change of history raises the number.
 //
-// The proof is a witness: an object whose revision the hub has seen. An object keeps the revision of its last change, so an
-// unchanged witness proves that the cloud's past reaches at least as far as the hub's. If the witness has changed, the hub asks
-// the cloud for it as of the revision at which the hub saw it. Only by accident does one revision belong to the same object in
-// two histories.
+// The proof is a witness: an object whose revision the hub has seen. An object keeps the revision of its last change. So if the
+// witness is unchanged, the cloud's past reaches at least as far as the hub's. If the witness has changed, the hub asks the cloud
+// for its state as of the revision at which the hub saw it. The same object has the same revision in two histories only by
+// accident.
 //
-// An API server may keep a resource in a store of its own, and a hub cannot see which resources those are. So each resource, as
-// each client reads it, has a witness of its own (ResourceHistory), and the hub compares revisions only within a resource. If
+// An API server may keep a resource in a store of its own, and a hub cannot see for which resources that is so. So each resource,
+// as each client reads it, has a witness of its own (ResourceHistory), and the hub compares revisions only within a resource. If
 // reads of a resource fail, only the feeds of that resource stop. An empty collection is a witness, too: an object that appears
-// in it must be newer than the revision at which it was empty.
+// later must be newer than the revision at which the collection was empty.
 //
-// The hub also sees a change of history, at no cost, when the revision of its node's Lease falls from one heartbeat to the next
-// (Went). The Lease is newer than any witness, but the hub can't ask the cloud for its state as of a past revision.
+// The hub also sees a change of history when the revision of its node's Lease falls from one heartbeat to the next (Went). That
+// costs nothing. The Lease is newer than any witness, but it can't be a witness, because the hub can't ask the cloud for a Lease
+// as of a past revision.
 //
 //	link lost, a stream broke, content    ┌─ as seen: same history
 //	from elsewhere is to be resumed ──▶ list the witness ─┼─ earlier, or the cloud's revision below ours: changed
@@ -92,29 +93,28 @@
 //   - The number never falls, and all revisions with one number belong to one history.
 //   - A proof costs one request for an object's metadata after each loss and for each resource, sometimes two, and nothing
 //     otherwise.
-//   - Unknown is not Changed: what the hub and its pool hold may be right. But a resume of that content could miss events, so the
-//     hub resumes no content from before that moment (Floor). It may resume content that was listed from the cloud later,
-//     whatever the content's revision.
+//   - Unknown is not Changed: what the hub and its pool hold may be right. But a resume of that content could miss events. So the
+//     hub lists such content once before it resumes it at the cloud (Floor).
 //
-// The hub does not notice a restore if the backup was made after the newest witness last changed and after the node's last
-// heartbeat. Up to such a backup, everything that this hub follows was the same in both histories.
+// The hub does not notice a restore from a backup that was made after the newest witness last changed and after the node's last
+// heartbeat. Until such a backup, everything that this hub follows was the same in both histories.
 //
-// The alternative was to compare the UID of the namespace kube-system. It shows that a cluster was rebuilt, as witnesses also
-// do, but not that it was restored; and nodes may not read it.
+// The alternative was to compare the UID of the namespace kube-system. That shows that a cluster was rebuilt, as witnesses also
+// do, but not that it was restored. Besides, nodes may not read the namespace.
 //
 // # The disk
 //
 // A Saver writes a replica to the disk, and reads it back after a restart.
 //
-// The disk holds a replica's content with its revision. So a restarted hub has its content back, and resumes from that revision
-// wherever it can, without a list over the WAN.
+// The disk holds a replica's content with the content's revision. So a restarted hub has its content back, and resumes from that
+// revision wherever it can, without a list over the WAN.
 //
-// Invariant: the disk's content is the content that the replica has, or had, at that revision. The Saver adds changes only to
-// content that the replica began with, or that the Saver itself wrote from the replica after it had opened the watch. Nothing
-// else is safe: an emptied replica may be filled from a cloud whose history was set back, and reach the disk's revision with
-// other content.
+// Invariant: the disk's content is what the replica has, or had, at the disk's revision. The Saver adds changes only to content
+// that the replica began with, or that the Saver itself wrote from the replica after it had opened the watch. Anything else could
+// be wrong: an emptied replica may be filled from a cloud whose history was set back, and reach the disk's revision with other
+// content.
 //
-// Disk is the hub's store across restarts: a directory, or memory for a hub without one. It knows when to write everything at
+// Disk is the hub's store across restarts: a directory, or memory in a hub without one. Disk decides when to write everything at
 // once, by which clock unread content ages, and which key encrypts secret content.
 //
 // # States

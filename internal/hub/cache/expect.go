@@ -18,8 +18,8 @@ const (
 	open prospect = iota
 	// known means that the replica has the answer.
 	known
-	// foreign means that the cloud must answer. Either it can be reached and its answer may differ from the replica's, or the
-	// hub no longer follows the selection.
+	// foreign means that the cloud must answer. Either the hub no longer follows the selection, or the cloud can be reached and
+	// may answer differently.
 	foreign
 	// unreachable means that the replica was never complete, and that the cloud cannot be reached.
 	unreachable
@@ -29,20 +29,20 @@ const (
 
 // situation is all that a prospect depends on.
 type situation struct {
-	// fresh says that the request wants the present state: it is a list, or a watch that begins with one. A watch that resumes
-	// from a revision does not: it gets the later events whenever they come.
+	// fresh says that the request wants the present state, because it is a list, or a watch that begins with one. A watch from a
+	// revision wants the later events, whenever they come.
 	fresh    bool
 	complete bool // the replica is complete
 	cloud    link.State
 	feed     FeedStatus
 	// node says that the hub reads the selection with the node's identity. The node's programs need not learn that the node's
-	// certificate has expired; a caller must learn that its token has.
+	// certificate has expired. A caller must learn that its token has expired.
 	node bool
 }
 
-// prospect returns the answer to expect. If the request wants the present state, content from the disk alone is an answer only
-// while the cloud cannot be asked: its link is down, an attempt to reach it failed, or it does not know the node (401). Otherwise
-// such content is too uncertain, because it is as old as the hub's last look at the cloud.
+// prospect returns the answer that the request can expect. For the present state, content from the disk alone is an answer only
+// while the cloud can't be asked: its link is down, it does not answer, or it answers the node with 401. Otherwise that content
+// is too uncertain, because it is as old as the hub's last contact with the cloud.
 func (s situation) prospect() prospect {
 	reached, failing := s.cloud.Reachable(), s.cloud == link.Failing || s.feed.Failing
 	switch {
@@ -61,12 +61,12 @@ func (s situation) prospect() prospect {
 	}
 }
 
-// smallObjects and smallBytes bound the selections that the hub lists, instead of resuming, when a client waits. A list takes one
-// round trip, as it would without a hub. For larger selections a resume costs less, but takes half a second longer.
+// smallObjects and smallBytes bound the selections that the hub lists anew when a client waits. A list takes one round trip. A
+// resume of a larger selection costs less than its list, but takes half a second longer (quietTime).
 const smallObjects, smallBytes = 100, 64 << 10
 
-// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so the replica may
-// have no watch but the disk's.
+// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so the only watch may be
+// the Saver's.
 func (m *Member) small() bool {
 	stats := m.Replica.Stats()
 	return stats.Objects <= smallObjects && stats.ObjectBytes <= smallBytes && stats.Watchers <= 1 // the disk's

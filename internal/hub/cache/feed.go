@@ -21,15 +21,14 @@ type FeedStatus struct {
 	Live bool
 	// Refused is why the last attempt failed; empty once a stream is open again.
 	Refused string
-	// Denied says that the last attempt failed with an answer that waiting seldom changes: no permission, or no such resource. If
-	// the source does not know the client, Stranger is set instead.
+	// Denied says that the last attempt failed with an answer that waiting seldom changes, such as 403 or 404. After 401, only
+	// Stranger is set.
 	Denied bool
-	// Stranger says that the last attempt failed with 401: the source does not know the client, because a certificate or a token
-	// has expired.
+	// Stranger says that the last attempt failed with 401: the client's certificate or token may have expired.
 	Stranger bool
-	// Fresh says that since this feed began, the sink has once had everything that its source had: the feed applied a list, or
-	// a resumed watch replayed all changes. A list or watch of the mirror counts only while the leader keeps the mirror
-	// current. Without Fresh, the sink's content comes from the disk, however old that is.
+	// Fresh says that since this feed began, the sink has once had everything that its source had: the feed applied a list, or a
+	// resumed watch replayed all changes. The mirror counts as a source only while the leader keeps it current. Fresh ends when
+	// an API server refuses the feed. Without Fresh, the sink's content may be of any age.
 	Fresh bool
 	// Failing says that the last attempt at the cloud got 502, 503, 504 or no answer, although the link is not down.
 	Failing bool
@@ -55,10 +54,8 @@ type Feed struct {
 	newest Witness // the newest object that the sink got; the reading goroutine writes it
 }
 
-// Refresh requests one immediate list instead of a resume, unless the sink's content is Fresh. The list comes from the mirror
-// if the leader keeps that current, otherwise from the cloud. Refresh does not block. A resume yields the same content, but
-// needs a while to be sure that nothing is missing. A list costs as much as there is to read, so Refresh is for small
-// selections that a client waits for.
+// Refresh requests one immediate list instead of a resume, unless the sink's content is Fresh. It does not block. Call it for a
+// small selection that a client waits for: after a resume the feed needs a while to know that nothing is missing.
 func (f *Feed) Refresh() {
 	select {
 	case f.refresh <- struct{}{}:
@@ -72,9 +69,8 @@ const FillsNext = -1
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[FeedStatus] { return f.status }
 
-// Filling returns the number of the page under way of a list from the cloud. A list that broke off keeps its number until it
-// continues. 0 means that no list in pages is under way or waits to be continued. FillsNext means that a list waits until other
-// lists are done.
+// Filling returns the number, from 1, of the page at which a list from the cloud is, or at which it broke off and will continue.
+// FillsNext means that a list waits until other lists are done. 0 means that there is no list in pages.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, and waits for what it started. The sink keeps what it has.
@@ -119,8 +115,8 @@ func (f *Feed) begin(ctx context.Context) {
 	}
 }
 
-// observe returns an Event with the given Happening and the present state of the surroundings. It also returns the channels
-// that are closed when the surroundings change.
+// observe returns an Event with the Happening what and the present state of the surroundings. It also returns the channels that
+// are closed when that state changes.
 func (f *Feed) observe(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, f.config.Ends.Running(), f.config.Ends.Float64()

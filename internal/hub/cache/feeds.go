@@ -18,9 +18,8 @@ import (
 	"yurtcoordinator/internal/stream/remote"
 )
 
-// programLists bounds the concurrent lists for programs. kubelet follows some hundred objects and waits for them; each list
-// costs little more than a round trip. One at a time, these lists would take half a minute over a WAN. If they also waited for
-// a large list of the pool's resources, they would take minutes.
+// programLists bounds how many lists for programs run at a time. kubelet waits for some hundred lists of one object each, and
+// each takes little more than a round trip. One at a time, they would take half a minute over a WAN.
 const programLists = 8
 
 // Sources says where feeds read from.
@@ -96,19 +95,19 @@ func Feeds(s *Sources) func(Order) Feeder {
 	}
 }
 
-// prompt reports whether an order of the hub's own is for little data that the node waits for. Such are the NodePool, which
-// decides what the hub shows of endpoints, and Services, which kubelet wants before it makes a container. They must not queue
-// behind endpoints, which take minutes on a thin line.
+// prompt reports whether the hub itself orders little data that the node waits for, which must not queue behind endpoints. The
+// NodePool decides which endpoints the hub shows, and kubelet needs Services before it makes a container. Endpoints take minutes
+// on a thin line.
 func (o *Order) prompt() bool {
 	return o.Fields != "" || o.Labels != "" || o.Resource.GroupResource() == schema.GroupResource{Resource: "services"}
 }
 
-// ownWatchTime is how long a watch of the cloud with the node's credentials lasts at least. API servers choose the same time if
-// a client asks for none. Each new watch costs some 900 bytes on the link. Bookmarks show that a watch is alive.
+// ownWatchTime is the least time that a watch of the cloud with the node's credentials lasts. API servers choose the same time if
+// a client asks for none. Each new watch costs some 900 bytes on the link.
 const ownWatchTime = 30 * time.Minute
 
-// watchTime returns how long one watch of the cloud lasts at least; 0 means client-go's default, which is shorter. A caller's
-// watches are short because a caller whose permission was revoked still gets events until its watch ends.
+// watchTime returns the least time that one watch of the cloud lasts; 0 means remote.Config's default, which is shorter than
+// ownWatchTime. A caller's watches are short, because a caller who has lost a permission gets events until the watch ends.
 func (o *Order) watchTime() time.Duration {
 	if o.Client == Hub || o.Client == "" {
 		return ownWatchTime

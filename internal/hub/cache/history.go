@@ -32,12 +32,11 @@ const (
 	maxWitnesses = 8
 	// maxQuestions bounds the questions under way at a time.
 	maxQuestions = 8
-	// changesAtOnce and changesEvery bound how often the history may change before the hub stops believing its pool
-	// (HistoryState.Alone). Each change makes the hub read all lists from the cloud anew. A restored cloud makes one change, or a
-	// few if its API servers come back one after another.
+	// changesAtOnce is how many changes of the history make the hub stop believing its pool (HistoryState.Alone). One change is
+	// forgotten in each changesEvery. A restored cloud makes one change, or a few if its API servers come back one after another.
 	changesAtOnce, changesEvery = 6, 6 * time.Hour
-	// trustAfter is the time without an answer of the cloud after which such a hub believes its pool again. It is long, because
-	// whoever lies on the LAN can make short outages, too.
+	// trustAfter ends HistoryState.Alone early: if the cloud has not answered for this time, the hub believes its pool again. The
+	// time is long, because an attacker on the LAN can also cause short outages.
 	trustAfter = 10 * time.Minute
 	// blobKey is the number's key on the disk.
 	blobKey = "cloud/history"
@@ -45,9 +44,9 @@ const (
 
 // Prover asks the cloud for one object of a collection. remote.Source is one.
 type Prover interface {
-	// Look returns the cloud's current revision, and the revision of one object; 0 means that there is no such object. If at is
-	// not 0, the object's revision is that of its state at the revision at, and Look fails with stream.ErrExpired if the cloud
-	// no longer remembers that. The zero key means the first object of the collection.
+	// Look returns the cloud's current revision, and that of one object; 0 means that there is no such object. If at is not 0,
+	// both results are as of that past revision. Look fails with stream.ErrExpired if the cloud has forgotten that revision. The
+	// zero key means the first object of the collection.
 	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
 }
 
@@ -67,18 +66,17 @@ type Witness struct {
 type HistoryState struct {
 	// Number is the number of the cloud's history, as far as is known.
 	Number edge.History
-	// Floor is the cloud's revision when the cloud last could not say whether the hub's content belongs to this history; 0 means
-	// that this has not happened. At the cloud, the hub does not resume content below Floor, unless a list from the cloud
-	// has brought it since.
+	// Floor is the cloud's revision at the time when the cloud could not say whether the hub's content belongs to this history; 0
+	// means that there was no such time. Before the hub resumes content below Floor at the cloud, it lists the cloud once.
 	Floor edge.Revision
 	// Sure says that this resource's witness has verified Number, or that nothing is held to verify it with.
 	Sure bool
-	// Failing says that the hub's question about the witness went unanswered. Refused is the answer of an API server that
-	// refused the question; "" means that there is none.
+	// Failing says that the hub's question about the witness got no answer. Refused is the answer of an API server that refused
+	// the question; empty means that none did.
 	Failing bool
 	Refused string
-	// Alone is the time of the running clock until which the hub reads nothing in its pool, because the history has changed more
-	// often than clouds are restored. What the pool says may be the cause.
+	// Alone is when the hub begins to read its pool again, by the running clock. Until then the hub reads nothing there, because
+	// the history has changed more often than clouds are restored, and the pool may be the cause.
 	Alone time.Time
 }
 
@@ -186,8 +184,8 @@ func (h *ResourceHistory) Saw(w Witness) {
 	h.proven = max(h.proven, w.Revision, w.Held)
 }
 
-// Prove asks for proof of a witness whose collection comes from the disk or the pool, before a feed resumes it at the cloud.
-// The HistoryState is not Sure until the cloud has proven the witness.
+// Prove records a witness from the disk or the pool. Call it before a feed resumes the witness's collection at the cloud. If the
+// witness is newer than what the cloud has confirmed, the HistoryState is not Sure until the cloud has confirmed the witness.
 func (h *ResourceHistory) Prove(w Witness) {
 	k := h.keeper
 	k.mu.Lock()
@@ -268,9 +266,9 @@ func (k *HistoryKeeper) Number() edge.History {
 	return k.number
 }
 
-// Went records that the cloud showed an object at one revision, and later at another. The History of from and to must be what
-// Number returned before the caller asked the cloud for each. Within one history no object's revision falls. So a lower
-// revision proves another history, even if all witnesses are unchanged: they may not have changed since the backup.
+// Went records two revisions at which the cloud has shown one object: from, and later to. Within one history no object's revision
+// falls, so a lower one shows a change of history, even if no witness has changed since the backup. The History of each moment
+// must be what Number returned before the caller asked the cloud.
 func (k *HistoryKeeper) Went(ctx context.Context, from, to edge.Moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -286,8 +284,8 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 		"history", k.number)
 }
 
-// Raise records that a pool member knows of a later history. It ignores a history that no cloud reaches, and every history while
-// the hub is alone (HistoryState.Alone). It reports whether the hub is now in that history, or in a later one.
+// Raise records that a pool member knows of a later history. It takes the history only if n is Believable and the hub is not
+// alone (HistoryState.Alone). It reports whether the hub is now in the history n, or in a later one.
 func (k *HistoryKeeper) Raise(n edge.History) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -297,8 +295,8 @@ func (k *HistoryKeeper) Raise(n edge.History) bool {
 	return n <= k.number
 }
 
-// raiseLocked begins a later history, for all resources at once. So if the store of only one resource was restored, the hub
-// still lists each resource anew.
+// raiseLocked begins a later history for all resources. The hub lists each of them anew, even if the cloud restored the store of
+// only one.
 func (k *HistoryKeeper) raiseLocked(n edge.History) {
 	if n <= k.number {
 		return
@@ -453,8 +451,8 @@ func (h *ResourceHistory) verify(ctx context.Context) error {
 	}
 }
 
-// newest returns the witness with the highest revision. held is the highest revision up to which the hub knows any witness's
-// collection, losses how often Sure was lost.
+// newest returns the witness with the highest revision. held is the highest Held of any witness, and losses says how often Sure
+// was lost.
 func (h *ResourceHistory) newest() (best Witness, held edge.Revision, losses int) {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()

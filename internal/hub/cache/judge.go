@@ -27,8 +27,9 @@ type Answer struct {
 	Object edge.Revision
 }
 
-// Compare judges by the witness's present state. seen is the revision at which the hub saw the witness; 0 means that the
-// collection was empty. held is the highest revision up to which the hub knows any collection of the resource.
+// Compare judges by the witness's present state whether the cloud's history is still the same. seen is the revision at which the
+// hub saw the witness; 0 means that the collection was empty. held is the highest revision up to which the hub knows any
+// collection of the resource.
 func Compare(seen, held edge.Revision, now Answer) Verdict {
 	switch {
 	case now.Current < held || now.Current < seen:

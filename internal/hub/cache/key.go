@@ -24,10 +24,10 @@ const (
 	credentialBytes = 64 << 10
 )
 
-// keyFor returns the key that encrypts secret content. It derives the key from systemd's credential if there is one, and
-// otherwise reads it from a file. It makes a file that is missing or useless. If the file cannot be read or written, the key
-// lasts only as long as this process. Nobody can read content encrypted with a lost key, so the hub reads that content from the
-// cloud again. But a useless credential is an error, because an operator wants it used.
+// keyFor returns the key that encrypts secret content. It derives the key from systemd's credential if there is one, and fails if
+// the credential is useless, because an operator wants it used. Otherwise it reads a file, which it makes if the file is missing
+// or useless. If the file can't be read or written, the key lasts only as long as this process. Nobody can read content whose key
+// is lost, so the hub reads that content from the cloud again.
 func keyFor(c DiskConfig) ([]byte, error) {
 	if dir := c.Credentials; dir != "" {
 		secret, err := head(filepath.Join(dir, credential), credentialBytes)

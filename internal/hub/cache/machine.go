@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// preciousFor is how long after a working watch of the cloud the Machine guards even a few objects (FeedConfig.Precious). It is
-// more than twice as long as such a list may be doubted (doubt.Policy.Longest).
+// preciousFor bounds how long MachineConfig.Precious counts after the end of a watch of the cloud that worked. It is more than
+// twice as long as a list may be doubted (doubt.Policy.Longest).
 const preciousFor = 90 * time.Second
 
 var (
@@ -63,7 +63,7 @@ type (
 	// CaughtUp says that the watch has replayed everything.
 	CaughtUp struct{}
 	// Fetched says that the list under way has arrived, as of a Revision of a History. Have counts the sink's objects, and Lost
-	// those of them that are not in the list. WentBack says that the list has some object in an older state than the sink.
+	// those that the list lacks. WentBack says that the list has some object in an older state than the sink.
 	Fetched struct {
 		Revision   edge.Revision
 		History    edge.History
@@ -103,12 +103,12 @@ type Attempt struct {
 
 // Decision is what the Feed must do after an event, in the order of the fields.
 type Decision struct {
-	// Raise, Shaken and Prove say which methods of the History the Feed must call. Raise is also the argument; 0 means no call.
-	// A Decision with such a call starts no attempt: the Feed steps the Machine again at once, with the History's new state.
+	// Raise, Shaken and Prove say which methods of the History the Feed must call. Raise is also the argument for History.Raise;
+	// 0 means no call. After a call the Feed calls Step again at once, because the History's state has changed.
 	Raise         edge.History
 	Shaken, Prove bool
-	// Apply says to apply the list that has arrived, and to report the outcome by Ended. If Raise is not 0, the list belongs to
-	// the history Raise.
+	// Apply says to apply the list that has arrived, and to report the outcome by Ended. If Raise is not 0, it is the list's
+	// history.
 	Apply bool
 	// Stop cancels the attempt under way, which then reports its end by Ended.
 	Stop bool
@@ -487,8 +487,8 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// worth decides whether to apply a list, and returns an error if not. There is one exception: a client asked for a list of the
-// mirror, and the list is not newer than the sink. Then worth returns no error, although there is nothing to apply.
+// worth decides whether to apply a list. If not, it returns an error. The exception is a list of the mirror that a client asked
+// for, and that is not newer than the sink: there is nothing to apply, and no error.
 func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {
@@ -534,8 +534,8 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 	return d, nil
 }
 
-// policy returns for how long to doubt a list from the cloud that contradicts the sink. The policy is the same for a list of a
-// later history, because a cloud that has lost everything also looks like a later history.
+// policy returns for how long to doubt a list from the cloud that contradicts the sink. A list of a later history is doubted for
+// as long, because a cloud that has lost everything also looks like a later history.
 func (m *Machine) policy() doubt.Policy {
 	if m.shown {
 		return doubt.Shown()

@@ -27,15 +27,14 @@ var (
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// needs are the selections that the disk must keep because the node's Pods use them. kubelet reads the ConfigMaps and Secrets
-// of a container's environment only when the container starts, and immutable objects only once. But the next start may come
-// after months, and without the cloud.
+// needs are the selections that the disk must keep because the node's Pods use them. kubelet reads the ConfigMaps and Secrets of
+// a container's environment only when the container starts, and immutable objects only once. The next start may come after
+// months, and without the cloud.
 type needs struct {
 	node edge.NodeName
 	at   edge.Revision // of the Pods as last looked at
 	all  map[Selection]bool
-	// users are the user names of the Pods' ServiceAccounts. What the Pods' programs listed when they started stays on the disk
-	// as well.
+	// users are the user names of the Pods' ServiceAccounts. The disk also keeps what these users have listed.
 	users map[string]bool
 }
 
@@ -88,7 +87,7 @@ func (s *Set) Gone(namespace, name, uid string) bool {
 }
 
 // PodUID returns the UID of a Pod of this node, and whether that is known. The UID is empty if the node has no Pod of that name.
-// PodUID asks the selection that kubelet follows. If kubelet is off, it reads the disk, whose content may be as old as the last
+// If kubelet is off, or its selection of Pods is not complete, PodUID reads the disk, whose content may be as old as the last
 // contact with the cloud.
 func (s *Set) PodUID(namespace, name string) (uid string, known bool) {
 	key := stream.Key{Namespace: namespace, Name: name}
@@ -155,8 +154,8 @@ func (s *Set) tellNeedsLocked() {
 	s.cfg.Disk.Need(ids, slices.Collect(maps.Keys(s.needs.users))...)
 }
 
-// usedBy adds the ConfigMaps and Secrets that a Pod needs to start containers. Each is a selection of its own, as kubelet follows
-// them.
+// usedBy adds the ConfigMaps and Secrets that a Pod needs to start containers. Each is a selection of its own, because kubelet
+// follows them one by one.
 func usedBy(pod *corev1.Pod, all map[Selection]bool) {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return // it starts no more containers

@@ -46,8 +46,8 @@ type Own struct {
 	Replica *replica.Replica
 }
 
-// Own returns the node's own selections that its programs follow, each once. A replica may be incomplete, and may be closed at
-// any time.
+// Own returns the selections of the node's own objects that the node's programs follow. A replica may be incomplete, and may be
+// closed at any time.
 func (s *Set) Own() (all []Own) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +66,8 @@ func (s *Set) ofPrograms(what Selection) *Member {
 	return s.findLocked("", what)
 }
 
-// OwnObject returns the cloud's version of the Node or of a Pod of this node, in protobuf, from the selections that the node's
-// programs follow. It returns false if they do not have it.
+// OwnObject returns the Node or a Pod of this node as the cloud has it, in protobuf. It returns false if no selection of the
+// node's programs has the object in that form.
 func (s *Set) OwnObject(i stream.ID) (stream.Object, bool) {
 	what := podsOf(s.needs.node)
 	if i.Resource == nodes.Resource {

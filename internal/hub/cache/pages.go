@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// firstPage is how many objects the first page of a list has. For EndpointSlices with 50 endpoints each that is some 130 KB
-	// on the wire, 8 s at 128 kbit/s.
+	// firstPage is how many objects the first page of a list has. A page of so many EndpointSlices with 50 endpoints each is some
+	// 130 KB on the wire, and takes 8 s at 128 kbit/s.
 	firstPage = 128
-	// pageTime is how long a page should take; the size of a page follows from the time that the page before took. When a list
-	// breaks off, about one such page is lost. On a good link the second page is large enough to be the last.
+	// pageTime is how long a page should take. The time that the last page took decides the size of the next one. A list that
+	// breaks off loses about one page.
 	pageTime = 5 * time.Second
 	// leastPage is the least size of a page in uncompressed bytes: API servers compress nothing below 128 KiB.
 	leastPage = 192 << 10
@@ -29,9 +29,9 @@ const (
 
 // Pages reads a list in parts; remote.Source does.
 type Pages interface {
-	// Page reads up to limit objects, beginning at from; empty means at the beginning. It returns where the next part begins;
-	// empty means that this part was the last. All parts are of one revision. Page fails with stream.ErrExpired if the source has
-	// forgotten that revision.
+	// Page reads up to limit objects, beginning at from; empty means at the first object. It returns in rest where the next part
+	// begins; empty means that this part was the last. All parts are of one revision. Page fails with stream.ErrExpired if the
+	// source has forgotten that revision.
 	Page(ctx context.Context, limit int, from string) (part stream.Snapshot, rest string, err error)
 }
 
@@ -44,8 +44,8 @@ type pages struct {
 	clock   ends.Clock
 }
 
-// newPages returns the state of a list of which no page has come. limit is the page size that the last list had reached; 0
-// means that there was no list. Keeping the limit matters: a first page too large for a line would break off every time.
+// newPages returns the state of a list of which no page has come. limit is the page size that the last list had reached, because
+// a first page too large for the line would break off every time; 0 means that there was no list.
 func newPages(limit int, clock ends.Clock) *pages {
 	if limit == 0 {
 		limit = firstPage
@@ -95,8 +95,8 @@ type kept struct {
 	until    time.Time     // until when the pages wait for the rest of their list; zero means that there are no pages
 }
 
-// continues reports whether a list that ended with err may continue after its last page. It may if the server was busy or out
-// of reach. It may not if the server has forgotten the revision, or has given any other answer.
+// continues reports whether a list that ended with err may continue after its last page. It may if the server was busy or out of
+// reach, and after no other error.
 func continues(err error) bool {
 	switch answered(err) {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -20,11 +20,11 @@ const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 30 * time.Second
 
-	// deniedPause is the pause after an answer that waiting seldom changes: no permission, or no such resource. Up to half as
-	// much is added at random.
+	// deniedPause is the pause after a denial: an answer that waiting seldom changes, such as 403 or 404. Up to half as much is
+	// added at random.
 	deniedPause = 20 * time.Second
-	// deniedFirst is the first pause after such an answer. The next ones are twice and four times as long; after that
-	// deniedPause counts.
+	// deniedFirst replaces deniedPause if a denial is the first failure in a row. For a second failure the pause is twice as
+	// long, for a third four times.
 	deniedFirst = time.Second
 
 	// promptPause replaces deniedPause while a client waits for a better answer, and at a leader, whose pool waits. Up to a
@@ -42,8 +42,8 @@ const (
 	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// orderlyLife is less than the life of a stream that a running API server ends, because a feed asks the cloud for 5 minutes
-	// or more. A stream that ends earlier hints at a new server.
+	// orderlyLife is less than the time after which a running API server ends a stream: a feed asks the cloud for 5 minutes or
+	// more. A stream that ends earlier hints at a new server.
 	orderlyLife = 4 * time.Minute
 )
 
@@ -62,9 +62,9 @@ type past struct {
 // recovered clears failures when the link comes up.
 func (p *past) recovered() { *p = past{forgot: p.forgot} }
 
-// answered returns the HTTP status of an API server's answer; 0 means that err is no such answer. An answer that is no
-// Kubernetes Status comes from something on the way, such as a load balancer or a proxy. The exceptions are 404 and 429, which
-// API servers also send as plain text.
+// answered returns the HTTP status with which an API server answered; 0 means that none did. An answer that is no Kubernetes
+// Status comes from something on the way, such as a load balancer or a proxy. The exceptions are 404 and 429, which API servers
+// also send as plain text.
 func answered(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -88,8 +88,8 @@ func deniedPast(err error) bool {
 	return false
 }
 
-// stranger reports whether a source answered 401: it does not know the client, for example a node whose certificate has
-// expired. The answer says nothing about the resource, so the known content stays.
+// stranger reports whether a source answered 401, for example because the node's certificate has expired. That says nothing about
+// the resource, so the known content stays.
 func stranger(err error) bool { return answered(err) == http.StatusUnauthorized }
 
 // failing reports whether the cloud could not answer: it answered 502, 503 or 504, or not at all. An open stream that broke says
@@ -98,9 +98,8 @@ func (o Ended) failing() bool {
 	return o.Err != nil && !o.Opened && unanswered(o.Err)
 }
 
-// refused reports whether an API server refused the attempt, for example because it failed or got too many requests. The sink's
-// content may then be older than what other clients read there. An expired revision (410) is no refusal, because a list
-// follows. Nor is 401 one.
+// refused reports whether an API server refused the attempt, for example with 403, 429 or 500. Clients that read there may then
+// see newer content than the sink's. 401 is no refusal. Nor is 410 (an expired revision), because a list follows.
 func (o Ended) refused() bool {
 	if o.Err == nil || o.Opened || o.failing() || stranger(o.Err) {
 		return false
@@ -177,8 +176,7 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	}
 }
 
-// deny records an answer that waiting seldom changes. The first pauses are short, because a cluster that is being set up has its
-// nodes before all of its roles.
+// deny records a denial. Its first pauses are short, because a cluster that is being set up has nodes before it has all roles.
 func (p *past) deny(e Event) {
 	pause := deniedPause
 	if p.failures <= pastPatience {
@@ -188,8 +186,7 @@ func (p *past) deny(e Event) {
 	p.is, p.until = Refusing, p.notBefore
 }
 
-// observe checks whether the sink has moved on since the mirror could not resume from its position. If the sink has not moved,
-// the feed does not ask the mirror for a while longer.
+// observe puts recheck off if the sink has not moved on since the mirror could not resume from its position.
 func (p *past) observe(e Event) {
 	if p.forgot != 0 && p.forgot == e.Position && !p.recheck.IsZero() && !e.At.Before(p.recheck) {
 		p.recheck = e.after(mirrorPause, mirrorPause)

@@ -28,8 +28,8 @@ const replayTime = 2 * time.Second
 // leader's push takes milliseconds.
 const behindTime = 10 * time.Second
 
-// errBehind says that a mirror is behind the sink and does not catch up. It wraps stream.ErrExpired, because a resume at that
-// mirror is useless for a while.
+// errBehind says that a mirror is behind the sink and does not catch up. It wraps stream.ErrExpired, because for a while the
+// mirror is of no use for a resume.
 var errBehind = fmt.Errorf("the mirror is behind what is here: %w", stream.ErrExpired)
 
 // reading is an Attempt under way. It reports to the Feed: first Opened and CaughtUp, if it is a watch, and last Fetched or

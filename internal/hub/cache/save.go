@@ -23,8 +23,8 @@ import (
 const (
 	savePauseMin = time.Second
 	savePauseMax = time.Minute
-	// saveEvery is how often the Saver checks whether the disk has lost queued content. The next change would show the loss
-	// too, but during a cut there may be no change, and the disk must have the content all the same.
+	// saveEvery is how often the Saver checks whether the disk has lost queued content. The next change would show the loss, too,
+	// but a cut may last long without a change.
 	saveEvery = time.Minute
 )
 
@@ -56,8 +56,8 @@ func NewSaver(disk SaverDisk, id store.Collection, r *replica.Replica, chance en
 	return &Saver{disk: disk, id: id, replica: r, chance: chance, taken: live.NewValue[edge.Revision](0)}
 }
 
-// Sync returns when the replica's present content is on the disk, or when ctx ends, with the cause. ctx must have a deadline,
-// because the disk may be full.
+// Sync waits until the disk has written the replica's present content. It returns an error if ctx ends or the disk fails. ctx
+// must have a deadline, because the disk may be full.
 func (s *Saver) Sync(ctx context.Context) error {
 	at := s.replica.Position()
 	if _, err := s.taken.Wait(ctx, func(taken edge.Revision) bool { return taken >= at }); err != nil {
@@ -152,8 +152,8 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	}
 }
 
-// pass writes nothing while the replica's content is what a filler, a hub without a link, has brought to the coordinator. Such
-// content is of no use once the cloud's comes. pass counts it as saved.
+// pass counts content that a filler has brought to the coordinator as saved, and writes nothing: such content is of no use once
+// the cloud's comes.
 func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	for {
 		s.taken.Set(s.replica.Position())

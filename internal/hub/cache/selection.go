@@ -43,20 +43,19 @@ func (s Selection) id(client string) store.Collection {
 	return store.Collection{Client: client, Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
 }
 
-// OfNode reports whether the node itself needs a collection to start. When the disk runs out of space, such a collection must not
-// be dropped in favour of a Pod's.
+// OfNode reports whether the node itself needs a collection to start. When the disk runs out of space, it drops such collections
+// last.
 func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == Hub }
 
 // Secret reports whether a collection's objects are Secrets, whoever reads them.
 func Secret(id store.Collection) bool { return id.Resource.GroupResource() == secrets.GroupResource() }
 
-// Prompt reports whether an object that is removed from a collection must not come back after a crash. That holds for the
-// node's Pods, because kubelet would run such a Pod again with a valid token; for Secrets; and for ConfigMaps that Pods get one
-// by one.
+// Prompt reports whether the disk must write each removal from a collection at once, because a removed object must not come back
+// after a crash. That is so for Secrets, for ConfigMaps that kubelet follows one by one, and for the node's Pods, because kubelet
+// would run a removed Pod again.
 //
-// It does not hold for the rest. If a removed EndpointSlice comes back, the resumed watch removes it again, and a rolling
-// update removes many. When an agent follows all Pods of the cloud, the disk must not write at once for each Pod that ends on
-// another node.
+// In other collections the resumed watch removes the object again. A rolling update removes many EndpointSlices, and an agent may
+// follow all Pods of the cloud, so the disk does not write at once for these.
 func Prompt(id store.Collection) bool {
 	switch id.Resource.GroupResource() {
 	case pods.GroupResource(), configMaps.GroupResource():
@@ -68,8 +67,8 @@ func Prompt(id store.Collection) bool {
 // String returns the selection in a form for people.
 func (s Selection) String() string { return s.id("").String() }
 
-// sound reports whether every server reads an address in the same way. The cloud answers requests for other addresses, such as
-// "/a/../b", "/a%2Fb" and "?a;b".
+// sound reports whether every server reads a URL in the same way. The cloud answers requests for other URLs, such as "/a/../b",
+// "/a%2Fb" and "?a;b".
 func sound(u *url.URL) bool {
 	_, err := url.ParseQuery(u.RawQuery)
 	return err == nil && u.RawPath == "" && path.Clean(u.Path) == u.Path

@@ -64,8 +64,8 @@ func (s *Set) unreachable(m *Member) bool {
 }
 
 // Answer answers a client's get, list or watch from the followed selections. For all other requests, and where the cloud must
-// answer, Answer returns false and has written nothing. Call Answer for a get only after the cloud was asked and gave no answer.
-// client says whose credentials the request has; empty means the node's. The request's context must carry its RequestInfo.
+// answer, Answer returns false and has written nothing. Call Answer for a get only after the cloud gave no answer. client says
+// whose credentials the request has; empty means the node's. The request's context must carry its RequestInfo.
 func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -128,8 +128,8 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	return answered
 }
 
-// get answers a client's get from one of the client's selections: from one that has the object, or else from one that proves
-// the object's absence. If no selection can tell, get returns false and has written nothing.
+// get answers a client's get from one of the client's selections: from one that has the object, or else from one that shows that
+// the object does not exist. If no selection can tell, get returns false and has written nothing.
 func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, client string) bool {
 	if info.Subresource != "" {
 		return false
@@ -152,8 +152,8 @@ func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestI
 	return true
 }
 
-// having returns the newest of a client's selections that have an object. If none has it, having returns the newest of those
-// that would have the object if it existed. The member stays until release. nil means that no selection can tell.
+// having returns the newest of a client's selections that have an object. If none has it, having returns the newest of those that
+// would have the object if it existed. nil means that no selection can tell. The caller must call release.
 func (s *Set) having(client string, resource schema.GroupVersionResource, key stream.Key) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()

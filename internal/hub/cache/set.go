@@ -21,26 +21,25 @@ import (
 )
 
 const (
-	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods separately; 110
-	// Pods, a node's default maximum, have some hundreds. maxGuestKept bounds the selections of one caller, maxGuests the
-	// callers: a node has some ten ServiceAccounts whose programs are cached.
+	// maxKept bounds the selections of the node's programs: kubelet follows each ConfigMap and Secret of its Pods separately, and
+	// 110 Pods, a node's default maximum, have some hundreds. maxGuestKept bounds the selections of one caller. maxGuests bounds
+	// the callers: a node has some ten ServiceAccounts whose programs are cached.
 	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
-	// maxViewed is how many more selections kubelet may have if it sees them through a view: the cloud can't answer these. Each
-	// Pod has at most one or two.
+	// maxViewed is how many more selections kubelet may have if it sees them through a view, because the cloud can't answer
+	// those. Each Pod has at most one or two.
 	maxViewed = 250
-	// idleTime is how long the hub still follows a selection that has no users. Programs that restart come back within that
-	// time. Afterwards the selection's content stays on the disk only.
+	// idleTime is how long the hub still follows a selection that has no users: a program that restarts is back within that time.
+	// Later the selection's content is on the disk only.
 	idleTime = 5 * time.Minute
 	// tidyEvery is how often the set looks for idle selections.
 	tidyEvery = 30 * time.Second
-	// deniedFor is how long the cloud must deny a selection to a caller before the hub forgets the content, also on the disk. An
-	// API server that has just started denies everything for a moment.
+	// deniedFor is how long the cloud must deny a caller a selection before the hub forgets the content, also on the disk. An API
+	// server that has just started denies everything for a moment.
 	deniedFor = 2 * time.Minute
-	// selectorBytes bounds the namespace and the selectors of a selection. The hub does not follow selections with longer ones.
-	// These are rare, and a client that sends ever new ones would fill the hub's memory.
+	// selectorBytes bounds the namespace and the selectors of a selection that the hub follows. Longer ones are rare, and a
+	// client that sends ever new ones would fill the hub's memory.
 	selectorBytes = 2 << 10
-	// historyBytes and historyEvents bound the changes that a program's replica keeps for watches that resume. Most selections
-	// have only a few objects.
+	// historyBytes and historyEvents bound the changes that a program's replica keeps for watches that resume.
 	historyBytes, historyEvents = 256 << 10, 1000
 )
 
@@ -49,8 +48,8 @@ type SetDisk interface {
 	SaverDisk
 	// Touch says that a collection is in use.
 	Touch(id store.Collection)
-	// Need sets which collections must stay whatever their age and size, and which users' collections must stay whatever their
-	// age. It replaces the lists of an earlier call.
+	// Need sets which collections must stay whatever their age and size. The collections of the given users must stay whatever
+	// their age. Each call replaces the lists of the call before.
 	Need(ids []store.Collection, users ...string)
 	// Keeps reports whether a collection can be loaded when nobody follows it.
 	Keeps() bool
@@ -68,16 +67,16 @@ type Config struct {
 	// Always lists selections that the hub follows in addition to those that Change sets. They are not shared unless Change
 	// names them.
 	Always []Selection
-	// Eager feeds shared resources from the start rather than from the first request, because the pool may need them from this
-	// hub.
+	// Eager feeds shared resources from the start, because the pool may need them from this hub. Without Eager, the first request
+	// starts their feeds.
 	Eager bool
 	// View returns how this node's programs see one of the hub's own resources; nil means unchanged. KubeletView returns how
-	// kubelet sees a selection, whether it is the hub's or kubelet's own; nil means as other programs do. By default both
-	// return nil.
+	// kubelet sees a selection, which may be the hub's or kubelet's own; nil means as other programs do. By default both return
+	// nil.
 	View        func(schema.GroupVersionResource) *View
 	KubeletView func(Selection) replica.View
-	// TooLarge is told of each selection that the hub stops following because it does not fit within a bound, and the bound in
-	// bytes. By default it does nothing. It must not block, nor use the Set.
+	// TooLarge is called for each selection that the hub stops following because of its size, with the bound in bytes. By default
+	// it does nothing. It must not block, nor use the Set.
 	TooLarge func(what store.Collection, most int)
 	// Changed is called when a program's selection begins or ends, and when its replica changes. It must not block, nor use the
 	// Set.
@@ -127,8 +126,7 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 	return s
 }
 
-// Begun returns a channel that is closed once Run is active. A request that comes earlier goes to the cloud, and a watch stays
-// there.
+// Begun returns a channel that is closed once Run is active. Earlier requests go to the cloud, and earlier watches stay there.
 func (s *Set) Begun() <-chan struct{} { return s.begun }
 
 // Run follows the selections until ctx ends, waits for all members, and returns nil.
@@ -172,8 +170,8 @@ func (s *Set) Change(shared []schema.GroupVersionResource) {
 	}
 }
 
-// bringAboutLocked starts and ends the hub's own selections as configured. A selection that stays always has a member, so no
-// request for it bypasses the hub. The new member of such a selection waits until the old one has ended.
+// bringAboutLocked starts and ends the hub's own selections as configured. A selection that stays has a member at all times, so
+// no request for it bypasses the hub. A new member waits until the old one has ended.
 func (s *Set) bringAboutLocked() {
 	next := map[store.Collection]Order{}
 	for _, what := range s.cfg.Always {
@@ -272,8 +270,8 @@ func (s *Set) run(ctx context.Context, m *Member) {
 	close(m.ended)
 }
 
-// tidy ends selections that have been idle for idleTime or that their client may no longer read, and tells the disk which ones
-// are in use.
+// tidy ends selections that were idle for idleTime, that are too large, or that their caller may no longer read. It also tells
+// the disk which ones are in use.
 func (s *Set) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,9 +307,9 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	return now.Sub(m.denied) >= deniedFor
 }
 
-// taken reports whether the disk has written or queued the replica's content. If not, the disk accepts nothing, and the content
-// must stay in memory. Queued content counts, because bookmarks come each minute and the disk writes them a minute later. On a
-// hub without a disk, taken returns false for what Pods need.
+// taken reports whether the disk has written or queued the replica's content. If not, the content must stay in memory. Queued
+// content counts, because bookmarks come each minute and the disk writes them a minute later. On a hub without a disk, taken
+// returns false for what Pods need.
 func (s *Set) taken(m *Member) bool {
 	if m.Client == "" && s.needs.all[m.Selection] && !s.cfg.Disk.Keeps() {
 		return false

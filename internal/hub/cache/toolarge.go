@@ -26,7 +26,7 @@ const (
 )
 
 // TooLarge tells people which selections the hub no longer caches because of their size. Otherwise people would find out only in
-// a cut, when the hub refuses the program that needs one.
+// a cut, when the hub refuses the program that needs such a selection.
 type TooLarge struct {
 	node   string
 	count  *prometheus.CounterVec
@@ -45,8 +45,8 @@ func NewTooLarge(node string, r prometheus.Registerer, e ends.Ends) *TooLarge {
 	}
 }
 
-// Tell counts a selection that exceeds the bound most, in bytes, and makes an Event of it unless eight others wait. It never
-// blocks.
+// Tell counts a selection that does not fit into its bound (most, in bytes), and makes an Event of it unless eight others wait.
+// It never blocks.
 func (t *TooLarge) Tell(what store.Collection, most int) {
 	t.count.WithLabelValues(what.Resource.GroupResource().String()).Inc()
 	now := metav1.NewTime(t.ends.Wall())

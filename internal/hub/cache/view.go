@@ -10,9 +10,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// viewWait is how long a request waits for a View to be Complete before the hub answers it without the view. On a hub that may
-// not read Services, a view is never complete. offlineWait replaces viewWait while no source can answer: within that time the
-// hub has read its disk.
+// viewWait is how long a request waits for a View to be Complete; then the hub answers it without the view. On a hub that may not
+// read Services, a view is never complete. offlineWait replaces viewWait while no source can answer. It is enough for the hub to
+// read its disk.
 const viewWait, offlineWait = 5 * time.Second, time.Second
 
 // View is how clients see a resource, where that differs from the replica.
@@ -61,9 +61,8 @@ type sourceOf struct {
 	what Selection
 }
 
-// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk.
-// If the cloud denies the selection (no permission, or no such resource), the error is not ErrNotReady. On ErrNotReady, service
-// topology and requests for endpoints would wait for the selection.
+// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk. If
+// the cloud denies the selection, the error is not stream.ErrNotReady, because a caller would wait for the selection after that.
 func (c sourceOf) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
 	select {
 	case <-c.set.begun:

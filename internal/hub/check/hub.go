@@ -97,8 +97,7 @@ func cause(err error) string {
 	}
 }
 
-// probe finds out whether a program listens at the port, and if not, whether one could. To find out, probe itself listens at
-// the port for a moment.
+// probe listens at the port for a moment, to find out whether another program holds the port, or why none could listen there.
 func (p *Port) probe(ctx context.Context) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
 	switch {

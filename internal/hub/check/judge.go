@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// clockWarn and clockFail are the differences between the node's clock and a server's from which the check warns or fails.
-	// Kubernetes' own signer dates certificates back by 5 minutes, and tokens tolerate about as much.
+	// clockWarn and clockFail are the differences between the node's clock and a server's above which the check warns or fails.
+	// Kubernetes' own signer dates certificates back by 5 minutes.
 	clockWarn = 30 * time.Second
 	clockFail = 5 * time.Minute
 
-	// soon is the time before its end by which a certificate should have been renewed. If a tenth of the certificate's life is
-	// less, that counts instead. The hub renews its own certificates at 9/10 of their life at the latest.
+	// soon is the remaining life below which the check warns about a certificate. A tenth of the certificate's whole life counts
+	// instead if it is less, because the hub renews its own certificates at 9/10 of their life at the latest.
 	soon = 7 * 24 * time.Hour
 
 	// cacheBytes is how large the hub's cache may grow; with less than spaceFail free the hub cannot work at all.
 	cacheBytes = 256 << 20
 	spaceFail  = 16 << 20
-	// findingCloud is the name of the finding about the way to the cloud, findingHubCloud that about the hub's own link state.
-	// An upgrade looks for both names.
+	// findingCloud names the finding about the way to the cloud, findingHubCloud the one about the running hub's link. An upgrade
+	// looks for both names.
 	findingCloud, findingHubCloud = "cloud", "yurthub: cloud"
 
 	findingSettings, findingClient = "settings", "yurthub: client certificate"
@@ -156,8 +156,8 @@ func (j *judge) client(f Facts) {
 	}
 }
 
-// certificate judges a certificate, or the problem of getting one. If the node has no good certificate, worst and do are the
-// level and the advice of the finding.
+// certificate judges a certificate, or the problem of getting one. worst is the level if the node has no certificate that is good
+// now, and do is the usual advice.
 func (j *judge) certificate(f Facts, what string, s identity.State, worst Level, do string) {
 	now, left := f.Now, s.NotAfter.Sub(f.Now)
 	switch {
@@ -202,8 +202,8 @@ func bootstrapAdvice(c Config) string {
 	return "in the cloud: kubeadm token create; put the token into " + path
 }
 
-// clock compares the node's clock with each server's, even if the server's certificate can't be verified. With a clock that is
-// fifty years off, no certificate can.
+// clock compares the node's clock with each server's. A server's time counts even if its certificate can't be verified, because
+// no certificate can be verified with a clock that is fifty years off.
 func (j *judge) clock(f Facts) {
 	const what, do = "clock", "set the clock, and have it kept: timedatectl set-ntp true, or chrony"
 	if f.Now.Before(longAgo) {

@@ -52,8 +52,8 @@ func (j *judge) hub(f Facts) {
 	j.hubSettings(h)
 }
 
-// hubCoordinators says which of the pool's coordinators the hub reaches. A hub that reaches none still works as a plain proxy,
-// so that is a warning and not a failure.
+// hubCoordinators says which of the pool's coordinators the hub reaches. A coordinator out of reach is only a warning, because a
+// hub without a coordinator still works as a plain proxy.
 func (j *judge) hubCoordinators(h Hub) {
 	all := h.Status.Coordinators
 	if len(all) == 0 {

@@ -77,8 +77,8 @@ func findKubelet(ctx context.Context, health string, step time.Duration) (k Kube
 	return k
 }
 
-// ofThisNode reports whether a process is in as many namespaces of processes as the check itself. A machine can run other nodes
-// in containers, whose kubelets are in more. The look at /proc needs no right over the process.
+// ofThisNode reports whether a process is in as many PID namespaces as the check itself. A kubelet in a container, which works
+// for another node, is in more. Reading the number from /proc needs no rights over the process.
 func ofThisNode(pid int) bool { return nested(strconv.Itoa(pid)) == nested("self") }
 
 // nested returns how many namespaces of processes a process is in; 0 means that the kernel does not say.

@@ -63,9 +63,9 @@ type walk struct {
 	host   string // HOST:PORT
 }
 
-// get makes one bounded request over a connection of its own, and records the server's time. If the request fails, get records
-// why. It shows the node's certificate only to a verified server. It takes the time even from an unverified server, because
-// with a clock that is fifty years off no server can be verified.
+// get makes one bounded request over a new connection, and records the server's time. If the request fails, get records why. It
+// shows the node's certificate only to a verified server. It takes the time even from an unverified server, because no server can
+// be verified with a clock that is fifty years off.
 func (w *walk) get(ctx context.Context, path string) (status int, body []byte) {
 	conn := w.open(ctx)
 	if conn == nil {

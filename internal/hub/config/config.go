@@ -40,16 +40,16 @@ type Config struct {
 	NoProxy     []string
 	ProxyCAFile string
 	// CAFile has the authorities by which the hub verifies the servers. CertFile and KeyFile are the node's client certificate
-	// for the cloud and the coordinator, which somebody else maintains. If they are empty, the hub gets and renews a
-	// certificate in CertDir itself, as Identity says. Then CAFile may also be empty. CertDir also has the files by which
-	// kubelet and the hub verify each other.
+	// for the cloud and the coordinator, which somebody else maintains. If both are empty, the hub itself gets and renews a
+	// certificate in CertDir, as Identity says, and CAFile may be empty, too. CertDir also has the files by which kubelet and the
+	// hub verify each other.
 	CAFile, CertFile, KeyFile string
 	CertDir                   string
 	Identity                  Identity
 
-	// EnableCoordinator makes the hub use the pool's coordinators. Without them the hub is a plain proxy. CoordinatorAddress
-	// says where they are: one or more addresses in the order of their slots, separated by commas. If it is empty, the cloud
-	// says where they are. If it is set, CAFile verifies them.
+	// EnableCoordinator makes the hub use the pool's coordinators. Without them the hub is a plain proxy. CoordinatorAddress is
+	// empty if the cloud says where they are. Otherwise it is one or more addresses in the order of their slots, separated by
+	// commas, and CAFile verifies the coordinators there.
 	EnableCoordinator  bool
 	CoordinatorAddress string
 
@@ -60,8 +60,7 @@ type Config struct {
 	// on site. OwnSecrets makes it also push the Secrets that the Pods use.
 	OwnObjects, OwnSecrets bool
 	// KubeletConfig is kubelet's configuration file. KubeletServing is kubelet's serving certificate, or the directory where
-	// kubelet keeps it. The hub reports the certificate to the coordinator, which verifies kubelet by it. See
-	// identity.KubeletConfig.
+	// kubelet keeps it. The hub reports the certificate to the coordinator, which verifies kubelet by it.
 	KubeletConfig, KubeletServing string
 
 	// DiskCachePath is the directory of the hub's cache, from which the node can start while nothing can be reached. No other
@@ -70,15 +69,15 @@ type Config struct {
 	// DiskCacheKeyFile has the key with which the hub encrypts Secrets and tokens in the cache. Empty means the path of
 	// DiskCachePath with .key appended.
 	DiskCacheKeyFile string
-	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. A test can change it while the hub runs, to let time
-	// pass for the disk's content and for nothing else.
+	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead, so that the disk's content ages and nothing else does. A
+	// test can change it while the hub runs.
 	DiskCacheClockOffset time.Duration
 	// RememberIdentitiesFor is how long the cloud's last answer about a user holds while the cloud cannot be asked; 0 means not
 	// at all. For this node's Pods the answer holds for as long as the node has them.
 	RememberIdentitiesFor time.Duration
 	// LinkProfile says what kind of link leads to the cloud. InForce.Change can change it.
 	LinkProfile v1alpha1.LinkProfile
-	// Relay says which requests use a neighbour's line while the node's own is down; empty means that LinkProfile decides.
+	// Relay says which requests use a neighbour's line while the node's own is down. If it is empty, LinkProfile decides.
 	// InForce.Change can change it.
 	Relay v1alpha1.Relay
 	// CacheAgents are the programs whose reads are cached, by the names with which their User-Agent begins; "*" means all.
@@ -100,8 +99,8 @@ type Config struct {
 	HealthPort        int
 	OpenMetrics       bool
 
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of similar
-	// names do. MaxLongRunningRequests bounds watches and streams.
+	// MaxRequestsInFlight bounds the reads under way, MaxMutatingRequestsInFlight the writes, as kube-apiserver's flags of
+	// similar names do. MaxLongRunningRequests bounds watches and streams.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
 
 	// Logs says how the hub logs. InForce.Change can change how much.

@@ -23,9 +23,9 @@ type InForce struct {
 	said v1alpha1.HubSettings // what the pool says
 }
 
-// Recall returns the configuration that a hub starts with: the node's own settings, with the pool's last settings as defaults
-// if this node can use them. The report says whether it can. The InForce calls apply with valid settings whenever the running hub
-// must change some; apply must not use the InForce.
+// Recall returns the configuration that a hub starts with: the node's own settings, with the pool's last settings as defaults if
+// this node can use them. The report says whether it can. The InForce calls the function apply with valid settings when those of
+// the running hub must change. That function must not use the InForce.
 func Recall(own Config, apply func(Config)) (*InForce, edge.SettingsReport) {
 	f := &InForce{starts: own, apply: apply, own: own}
 	if own.Pool == "" {
@@ -53,8 +53,8 @@ func recalled(own Config) (what settings.Said, said v1alpha1.HubSettings, err er
 	return what, said, err
 }
 
-// LogsFrom returns the log settings with which a hub starts, the same as Recall finds. It logs nothing itself, so a program can
-// call it before its logs are set up.
+// LogsFrom returns the log settings with which a hub starts, as Recall finds them. It logs nothing, so a program can call it
+// before its logs are set up.
 func LogsFrom(own Config) logs.Settings {
 	if own.Pool == "" {
 		return own.Logs
@@ -83,9 +83,9 @@ func (f *InForce) Take(said v1alpha1.HubSettings) (restart []string, err error) 
 	return f.takeLocked(f.own, said)
 }
 
-// Change makes the hub run with the node's new own settings. They may differ from the present ones only in settings that can
-// change while a hub runs, and, for tests, in DiskCacheClockOffset. If own is not valid or differs in anything else, Change
-// returns an error and changes nothing.
+// Change makes the hub run with the node's new own settings. Only settings that can change while a hub runs may differ from the
+// present ones, and, for tests, DiskCacheClockOffset. If own is not valid or differs in anything else, Change returns an error
+// and changes nothing.
 func (f *InForce) Change(own Config) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -88,8 +88,8 @@ func value[T any](p *T) any {
 	return p
 }
 
-// Given returns the flags that the node sets itself, on the command line or in a file. It returns only flags that a pool may
-// set as well. They are the value for Config.Own.
+// Given returns the flags that the node sets itself, on the command line or in a file, among those that a pool may set as well.
+// They are the value for Config.Own.
 func Given(fs *pflag.FlagSet) (own []string) {
 	for _, s := range sharedSettings {
 		if fs.Changed(s.flag) {

@@ -43,8 +43,8 @@ func (c *Config) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-// letters returns what the name of a field and that of its flag have in common: lower case, and no dashes. The field of --v is
-// verbosity.
+// letters returns the form in which the names of a field and of its flag are equal: in lower case and without dashes. The field
+// of --v is verbosity.
 func letters(name string) string {
 	if name == logs.VerbosityFlag {
 		return "verbosity"

@@ -28,8 +28,8 @@ type FinderConfig struct {
 	ConfigMaps corev1client.ConfigMapInterface
 	// Dir is the directory of File. The Finder creates it, readable only by its owner.
 	Dir string
-	// Reachable waits until the cloud can be reached, or ctx ends. With it the Finder asks the cloud as soon as a long cut
-	// ends, and so finds a coordinator that has moved meanwhile.
+	// Reachable waits until the cloud can be reached, or ctx ends. With it the Finder asks the cloud as soon as a long cut ends,
+	// so that it soon knows of a coordinator that has moved meanwhile.
 	Reachable func(ctx context.Context) error
 	// Moved is called after each change of the address or CA of a slot's coordinator.
 	Moved func(slot edge.Slot, is Target)
@@ -94,8 +94,8 @@ func (f Found) Address() (string, error) {
 	return "", ErrNone
 }
 
-// found records the address of a coordinator found on the LAN, if its generation is later than that of the known coordinator in
-// its slot. The next address that the cloud states replaces it in any case.
+// found records a coordinator that was found on the LAN, if its generation is later than that of the known coordinator in its
+// slot. The cloud's next answer replaces the record in any case.
 func (f *Finder) found(ctx context.Context, ca string, is Place) (taken bool) {
 	return f.notice.Change(ctx, func(known Target) Target {
 		was := known.In(is.Generation.Slot)

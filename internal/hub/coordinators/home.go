@@ -27,7 +27,7 @@ const (
 	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
 	// refusals is how many refused copies in a row make a coordinator failing.
 	refusals = 2
-	// held is how long another hub must have led at home before this hub yields a slot to it. lookEvery is how often this hub
+	// held is how long another hub must have led at home before this hub leaves a slot to it. lookEvery is how often this hub
 	// checks that.
 	held, lookEvery = 10 * time.Second, time.Second
 )
@@ -114,8 +114,8 @@ type Election interface {
 	Renewed() time.Time
 }
 
-// Elects sets a slot's election. The election must use Campaign as its link to the cloud. complete asks the slot's coordinator
-// whether it has everything that this hub could bring there.
+// Elects sets a slot's election. The election must use Home.Campaign as its link to the cloud. The function complete asks the
+// slot's coordinator whether it has everything that this hub could bring there.
 func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) (bool, error)) {
 	standing := in.Standing()
 	h.places[slot].standing, h.places[slot].renewed, h.places[slot].complete = standing, in.Renewed, complete
@@ -147,7 +147,7 @@ func (h *Home) Link() *live.Value[link.State] { return h.link }
 func (h *Home) Standing() *live.Value[lead.Standing] { return h.standing }
 
 // Anywhere returns the same as Standing, except that the role is Leader if this hub leads at any coordinator. A hub that leads
-// brings the shared resources to that coordinator, so it must have them from the cloud. Call Elects before.
+// there needs the shared resources from the cloud, because it brings them to that coordinator. Call Elects before.
 func (h *Home) Anywhere() *live.Value[lead.Standing] { return h.anywhere }
 
 // Campaign returns the link state that a slot's election must use as that of the cloud.
@@ -187,7 +187,7 @@ func (h *Home) Run(ctx context.Context) error {
 	}
 }
 
-// after returns a channel that receives at a moment; never, if it is zero. The caller must call stop.
+// after returns a channel that receives at a time; if the time is zero, it never does. The caller must call stop.
 func (h *Home) after(at time.Time) (due <-chan time.Time, stop func()) {
 	if at.IsZero() {
 		return nil, func() {}
@@ -214,8 +214,8 @@ func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Va
 	})
 }
 
-// step decides once. It reads the standings before the links. If a term ended because its link went down, step therefore sees
-// the link down as well. So it moves home, and the campaign at the next home continues.
+// step decides once. It reads the standings before the links. So if a term has ended because its link went down, step also sees
+// that the link is down. It then moves home, and the campaign at the next home continues.
 func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	standings, cloud := make([]lead.Standing, len(h.places)), h.config.Cloud.Get()
 	for i := range h.places {
@@ -280,8 +280,8 @@ func (h *Home) pollComplete(ctx context.Context, slot int) {
 	}
 }
 
-// Each returns a function that calls each with the slot of home. After a change of home it calls each again, once the former
-// call has returned. If each fails, the function returns that error.
+// Each returns a function that calls the parameter each with the slot of home, and calls it again after every change of home. The
+// calls do not overlap. If a call returns before home changes or ctx ends, the function returns an error.
 func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -312,7 +312,8 @@ func (h *Home) Only(slot int, duty lead.Duty) lead.Duty {
 }
 
 // Leave is a duty of a hub that leads at a slot: it hands the lead to the leader at home. It returns a lead.Yield once another
-// slot is home and another node has led there for the time held. can reports whether that node can also lead at this slot.
+// slot is home and the same other node has led there for 10 s (the constant held). The function can reports whether that node can
+// also lead at this slot; if it can't, Leave goes on.
 func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func(edge.NodeName) bool) error {
 	type leader struct {
 		at   int
@@ -334,7 +335,7 @@ func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func
 	}
 }
 
-// while runs f while a slot is home. The result of f counts only if f returned before its context ended.
+// while calls the function f, and ends its context when a slot is no longer home. If f returns earlier, while returns an error.
 func (h *Home) while(ctx context.Context, slot int, f func(context.Context) error) error {
 	ctx, stop := h.at.While(ctx, func(at int) bool { return at == slot }, errElsewhere)
 	defer stop()

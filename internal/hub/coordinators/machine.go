@@ -30,7 +30,7 @@ type Machine struct {
 	since  map[int]time.Time
 }
 
-// Step processes the state of all slots, given from the lowest on. It returns the slot of home, and when to call Step again if
+// Step processes the state of all slots, the lowest slot first. It returns the slot of home, and when to call Step again if
 // nothing changes before; zero means never.
 func (m *Machine) Step(now time.Time, slots []Sight) (at int, again time.Time) {
 	if m.since == nil {
@@ -100,12 +100,12 @@ type Stand struct {
 	vacant time.Time // since when no hub leads there, as it seems; zero means that one does, or that it is unknown
 }
 
-// Step processes this hub's standing in the slot's election, and the time at which the hub last saw a leader renew its term. It
-// returns the link state that the election must use as its link to the cloud, and when to call Step again; zero means never.
+// Step takes this hub's standing in the slot's election, and when the hub last saw a leader renew its term there. It returns the
+// link state that the election must use as its link to the cloud, and when to call Step again; zero means never.
 //
 // The election at home uses the state of the real link. At another slot this hub campaigns while it leads at home, so that
-// normally one hub leads everywhere. But the leader at home may not reach a coordinator that other hubs reach, and some node
-// may reach only that coordinator. So a hub also campaigns where no hub has led for a while, and then stays the leader there.
+// normally one hub leads everywhere. But the leader at home may not reach a coordinator that is some node's only one. So a hub
+// also campaigns where no hub has led for a while, and then stays the leader there.
 func (s *Stand) Step(
 	now time.Time, there lead.Standing, renewed time.Time, elsewhere, leadsAtHome bool, cloud link.State,
 ) (link.State, time.Time) {

@@ -23,7 +23,7 @@ func (f Found) URL() string {
 }
 
 // Clients returns the credential ids of the certificates that the coordinators may show to this node's kubelet. known is false
-// while the cloud has not shown this node its pool's ConfigMap. Until then it is unknown whether the node is in the pool.
+// while this node knows of no coordinator. It is then also unknown whether the node is in the pool.
 func (f *Finder) Clients() (ids []string, known bool) {
 	t := f.Target()
 	return t.Clients(), !t.IsZero()

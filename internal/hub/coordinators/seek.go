@@ -66,8 +66,8 @@ func lost(cloud, coordinator link.State) bool {
 	return (cloud == link.Down || cloud == link.Failing) && coordinator == link.Down
 }
 
-// scan tries all nodes once. It records each coordinator whose generation is later than that of the known one. It returns how
-// many addresses it tried.
+// scan tries all nodes once. It records a coordinator of the slot whose generation is later than that of the known one. It
+// returns how many addresses it tried.
 func (s *Seeker) scan(ctx context.Context) int {
 	known := s.cfg.Finder.Target()
 	roots := x509.NewCertPool()

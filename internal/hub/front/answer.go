@@ -66,9 +66,9 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 	a.next(w, r)
 }
 
-// strangersWatch is the longest time, in seconds, for which the hub lets a caller watch a pool resource at the cloud. It
-// applies to callers that are not known to be allowed. Such a caller should soon ask the hub again, because the cloud does not
-// show this node's view. It may have its rights by then: at the start of a cluster, kube-proxy comes before its rights.
+// strangersWatch bounds, in seconds, a watch of a pool resource by a caller that the hub does not know to be allowed. The cloud
+// answers that watch, without this node's view. So the caller should soon ask the hub again, and may be allowed by then. For
+// example, kube-proxy may start before it gets its rights.
 const strangersWatch = 30
 
 // soonOver bounds a watch by strangersWatch. It leaves queries that it can't parse to the API server.
@@ -98,7 +98,7 @@ type asking struct {
 }
 
 // next asks one answerer after another, until one has an answer. If none has, it returns false and has written nothing. It
-// recomputes the order each time: while the cloud was asked, its link may have gone down.
+// computes the order again for each answerer, because the cloud's link may have gone down meanwhile.
 func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	for {
 		to := Decide(a.req, a.f.situation())
@@ -162,8 +162,8 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination
 	end() // an answer that broke off has panicked
 }
 
-// shown returns a writer that applies Config.Shown to an answer of the cloud or of Recall, and a function that ends the answer.
-// It returns w itself if Config.Shown does not apply.
+// shown returns a writer that shows an answer of the cloud or of Recall as Config.Shown says, or w itself if that does not apply.
+// The function end ends the answer.
 func (a *asking) shown(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
 	if a.f.cfg.Shown == nil || a.req.OwnCredentials || r.Method != http.MethodGet {
 		return w, func() {}
@@ -184,8 +184,8 @@ func (a *asking) cloud(to Destination) http.Handler {
 	return cloud
 }
 
-// failingWait is how long an API server that fails may take for an answer if the hub can still ask another answerer. An API
-// server that has lost etcd would take a minute, which is longer than kubelet waits.
+// failingWait is how long a failing API server may take for an answer if the hub can still ask another answerer. Without etcd, an
+// API server would take a minute, which is longer than kubelet waits.
 const failingWait = "5s"
 
 // soon has the API server answer within failingWait, unless the client wants that within another time.
@@ -203,10 +203,10 @@ func soon(h http.Handler) http.Handler {
 	})
 }
 
-// noAnswer reports whether the cloud's status means that there is no answer: the hub reached no server, or a balancer without
-// servers, or a server without etcd. Only an aggregated API is different, because another server answers it. If that server
-// alone is down, such a status is the answer, and the API's earlier answers no longer hold. The hub does not know which groups
-// are aggregated. So for a group that is not built in, it asks whether the cloud answers a core read.
+// noAnswer reports whether the cloud's status means that the cloud has no answer, as from a balancer without servers or an API
+// server without etcd. A group that is not built in may be an aggregated API, which another server answers. If only that server
+// is down, the status is the answer, and the API's earlier answers no longer hold. So for a group that is not built in, noAnswer
+// makes a core read. If the cloud answers that, the status counts as an answer.
 func (a *asking) noAnswer(ctx context.Context, status int) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

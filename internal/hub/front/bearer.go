@@ -11,8 +11,8 @@ import (
 // maxTokens bounds the tokens kept for one client: those of the Pods of one ServiceAccount on this node.
 const maxTokens = 8
 
-// bearer keeps the tokens that a client has shown, the latest first. It makes requests with the first one that the cloud
-// accepts. Several are kept because a Pod's token ends with the Pod, but other Pods of its ServiceAccount live on.
+// bearer keeps the tokens that a client has shown, the latest first. It makes requests with the first token that the cloud
+// accepts. It keeps several, because a Pod's token ends with the Pod, while other Pods of the ServiceAccount live on.
 type bearer struct {
 	transport http.RoundTripper
 

@@ -9,15 +9,13 @@ import (
 )
 
 const (
-	// bodyWait is how long the hub may wait for the body of a request that is not long-running. For a long body the hub waits
-	// longer: one second more for each bodyRate bytes that have come. The sender is on this node. A heartbeat has 500 bytes,
-	// the status of a Pod 10 KB.
+	// bodyWait is how long the hub waits for the body of a request that is not long-running, plus one second for each bodyRate
+	// bytes that have come. The sender is on this node. A heartbeat has 500 bytes, the status of a Pod 10 KB.
 	bodyWait = 5 * time.Second
 	bodyRate = 64 << 10
 )
 
-// promptBody is a request's body with a deadline. A sender that stalls therefore soon frees its place among the requests in
-// flight.
+// promptBody is a request's body with a deadline, so that a sender that stalls soon frees its place among the requests in flight.
 type promptBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -48,7 +46,7 @@ func (b *promptBody) Read(p []byte) (int, error) {
 }
 
 // begin sets the deadline for the next read, which is later the more bytes have come. It uses real time, because the deadline
-// belongs to the connection. For a writer without deadlines, as in tests, it does nothing.
+// belongs to the connection. Writers in tests may not support deadlines.
 func (b *promptBody) begin(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,13 +55,11 @@ func (b *promptBody) begin(now time.Time) {
 	}
 }
 
-// leave ends the hub's reading of the body. net/http may still read the rest, to reach the connection's next request; that rest
-// must come by the last deadline.
+// leave ends the hub's reading of the body. net/http may still read the rest, to reach the next request, until the last deadline.
 func (b *promptBody) leave() { b.end(false) }
 
-// end ends the reading. If the body was read whole, it removes the deadline, which would hit the connection's next request.
-// Otherwise the deadline stays: either no other request follows, or net/http reads the rest and then sets a deadline of its
-// own.
+// end ends the reading. After a whole body it removes the deadline, which would otherwise hit the connection's next request.
+// After a part of a body the deadline stays, because net/http sets its own before it reads another request.
 func (b *promptBody) end(whole bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// mostInVain is how many tokens unknown to the cloud one address may show within budgetTime. This is enough for a program
-	// whose token has expired: it shows only that one, which costs at most one question each 5 s, and soon has a new one.
+	// mostInVain is how many tokens that the cloud does not know one address may show within budgetTime. A program whose token
+	// has expired stays below that, because the hub asks about its one token at most every 5 s (unknownFor).
 	mostInVain, budgetTime = 20, time.Minute
 	// maxSources bounds the remembered addresses; the least recently used is dropped.
 	maxSources = 1000
 )
 
-// budget bounds how often an address may do something within a time. It bounds questions about tokens, and strangers' requests.
-// Without it, a client that makes up tokens could flood the cloud with reviews in the node's name, and keep the questions of
-// others waiting.
+// budget bounds how often an address may do something within a time: show tokens that the cloud does not know, or send requests
+// as a stranger. Otherwise a client with made-up tokens could flood the cloud with reviews in the node's name.
 type budget struct {
 	clock  ends.Clock
 	most   int

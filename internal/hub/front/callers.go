@@ -30,24 +30,23 @@ import (
 )
 
 const (
-	// identityFor is how long an identity is cached before the cloud is asked again. accessFor is how long a permission is
-	// cached. kubelet uses the same times for these questions (authentication.webhook.cacheTTL,
-	// authorization.webhook.cacheAuthorizedTTL).
+	// identityFor and accessFor are how long an identity and a permission are cached before the cloud is asked again. kubelet
+	// uses the same times for these questions (authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL).
 	identityFor, accessFor = 2 * time.Minute, 5 * time.Minute
 	// refusedFor is how long a refusal is cached: 30 s, as in kubelet (cacheUnauthorizedTTL).
 	refusedFor = 30 * time.Second
 	// unknownFor is the pause before the cloud is asked again a question that it did not answer.
 	unknownFor = 5 * time.Second
-	// askFor bounds the time of one question. maxAsking bounds how many questions of one kind, TokenReviews or
-	// SubjectAccessReviews, run at a time.
+	// askFor bounds the time of one question. maxAsking bounds how many TokenReviews are under way, and how many
+	// SubjectAccessReviews.
 	askFor    = 5 * time.Second
 	maxAsking = 8
 	// maxKnown bounds how many identities, and how many permissions, are in memory. The disk has a bound of its own.
 	maxKnown = 1000
 )
 
-// ErrRefused says that the cloud does not know a token. ErrUnknown says that the cloud cannot be asked and that no earlier answer
-// is valid.
+// ErrRefused says that the cloud does not know a token. ErrUnknown says that the hub got no answer from the cloud, and has no
+// earlier answer that is still valid.
 var (
 	ErrRefused = errors.New("the cloud does not know this token")
 	ErrUnknown = errors.New("the cloud cannot be asked, and has not said it before")
@@ -93,8 +92,8 @@ type Callers struct {
 // Prefixes of the disk's keys: who callers are, and what they may do.
 const callerPrefix, accessPrefix = "caller/", "access/"
 
-// Prompt reports whether the removal of a key must reach the disk at once. That holds for the cloud's answers about callers: if
-// a removed answer came back after a crash, a revoked right would hold again.
+// Prompt reports whether the removal of a key must reach the disk at once. It must for the cloud's answers about callers, because
+// a revoked right would hold again if a removed answer came back after a crash.
 func Prompt(key string) bool {
 	return strings.HasPrefix(key, callerPrefix) || strings.HasPrefix(key, accessPrefix)
 }
@@ -104,8 +103,8 @@ func NewCallers(c CallersConfig) *Callers {
 	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock, mostInVain, budgetTime)}
 }
 
-// Tidy forgets expired answers. Of each Pod's tokens it keeps only the last two, because the Pod's programs read the next token
-// within a minute.
+// Tidy forgets expired answers. Of each Pod's tokens it keeps only the last two, because a Pod's programs read a new token within
+// a minute.
 func (c *Callers) Tidy() {
 	type speaker struct {
 		pod  recall.TenurePod
@@ -130,8 +129,8 @@ func (c *Callers) Tidy() {
 // lastTokens is how many tokens of a Pod are remembered.
 const lastTokens = 2
 
-// Given records a token that the cloud has just given to kubelet for a Pod. The Pod shows the token within a minute. If the
-// link is cut before that, the hub can ask nobody whose token it is.
+// Given records a token that the cloud has just given to kubelet for a Pod. Otherwise the hub would not know whose token it is if
+// the link is cut before the Pod shows it.
 func (c *Callers) Given(token string) {
 	user, err := userIn(token)
 	if err != nil {

@@ -3,25 +3,24 @@
 //
 // Invariants:
 //   - The hub uses the node's certificate only for requests that kubelet has proved to be its own. The hub passes kubelet's token
-//     to nobody. At kubelet's port, a client without credentials gets nothing; a client with other credentials acts with these
-//     alone.
+//     to nobody. At kubelet's port, a client without credentials gets nothing. A client with credentials of its own acts with
+//     only these.
 //   - The hub drops a client's forwarding headers (X-Forwarded-*).
 //   - Requests in flight are bounded by class, as at an API server. The node's own heartbeats are a class of their own, so that
 //     no other client can starve them.
-//   - Bodies stream: each piece is passed on as it comes, and flushed unless the length is known beforehand. Only small request
-//     bodies are read whole (BodyBytes). If a watch breaks off upstream, the hub breaks off the client's watch, so that the
-//     client notices and connects again.
-//   - If a request fails before an answer has begun, the client gets a metav1.Status. It asks the client to retry (Retry-After)
-//     only if the request was a read, or if the server cannot have acted on it.
+//   - Bodies stream: each piece is passed on as it comes, and flushed unless the length is known beforehand. The hub reads a
+//     request's body whole only if it is small (BodyBytes), or if the request writes a resource that views show (up to maxWrite).
+//     If a watch breaks off upstream, the hub breaks off the client's watch, so that the client notices and connects again.
+//   - If a request fails before an answer has begun, the client gets a metav1.Status. The Status asks the client to retry
+//     (Retry-After) only if the request was a read, or if the server cannot have acted on it.
 //
 // # Who answers a request
 //
 // Decide returns who may answer an API request. It is pure: its input is a request and a situation, its output a list of
 // answerers, which the front asks in order.
 //
-// The order depends only on the kind of the request and on the states of the links to the cloud and to the coordinator. The
-// whole table is in testdata/table.txt, and its code in the function answerers. Each answerer then decides whether it has an
-// answer.
+// The order depends only on the kind of the request and on the states of the links. The whole table is in testdata/table.txt, and
+// its code in the function answerers. Each answerer then decides whether it has an answer.
 //
 // # Who is kubelet
 //
@@ -45,16 +44,16 @@
 // callers the hub answers.
 //
 // Callers asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer is cached for a while. While
-// the cloud cannot be asked, an answer stays valid as long as recall.Tenure allows, even over restarts. For if a Pod's token
-// expires during a cut, the Pod gets no new one, but is still the same Pod.
+// the cloud cannot be asked, an answer stays valid as long as recall.Tenure allows, even over restarts. The reason is a Pod whose
+// token expires during a cut: it gets no new token, but is still the same Pod.
 //
 // Invariants:
 //
-//   - The hub takes a caller only for the user that the cloud named for its token, and lets it do only what the cloud allowed
-//     this user. The cloud's next answer replaces the last.
+//   - The hub takes a caller only for the user that the cloud named for its token. It lets the caller do only what the cloud
+//     allowed this user. The cloud's next answer replaces the last.
 //   - Neither memory nor disk holds a token, only its digest.
-//   - Callers with the same question share one request. At most maxAsking requests of a kind run at a time, each for at most
-//     askFor.
+//   - Callers with the same question share one request to the cloud. At most maxAsking requests of a kind run at a time, each for
+//     at most askFor.
 //   - Each address may show mostInVain tokens a minute that the cloud does not know.
 //
 // The alternative was the API server's own delegating authenticator and authorizer. They add CEL and the API server's scheme to
@@ -79,8 +78,8 @@
 //   - unknownFor: entered when the cloud gives no answer to a question; ends when unknownFor is over. (TestTheCloudSaysWho)
 //   - memory.remember: entered when an answer is written to the disk; ends when the Tenure says recall.Over, when the cloud says
 //     no, or when the disk needs the room for others. (TestHowLongAnIdentityHoldsInACut, TestTheDiskIsSpared)
-//   - account.spent: entered when an address shows a token that the cloud does not know; ends when budgetTime is over; until then
-//     it may show mostInVain of them. (TestTokensThatAreMadeUp)
+//   - account.spent: entered when an address shows a token that the cloud does not know; ends when budgetTime is over. Until then
+//     the address may show mostInVain of these tokens. (TestTokensThatAreMadeUp)
 //   - bearer.tokens: entered when a caller shows a token; ends when the cloud refuses it, or when maxTokens others are newer; the
 //     last one stays, and is tried again. (TestBearer)
 //   - limit.now: entered when a request takes a place of its class; ends when the request ends. (TestLimits)
@@ -88,8 +87,8 @@
 //     (TestAProgramLeavesRoomForOthers)
 //   - strangersWatch: entered when a caller that is not known to be allowed watches a pool's resource; ends when strangersWatch
 //     is over, with the watch. (TestAStrangersWatchIsSoonOver)
-//   - Moving: entered when the node has an address and the server listens there; ends when the address is another, or there is
-//     none; it listens again when listenPause is over at the latest. (TestMoving)
+//   - Moving: entered when the node has an address and the server listens there; ends when the node has another address or none.
+//     If the server can't listen, it tries again when listenPause is over at the latest. (TestMoving)
 //   - Server.drain: entered when a server is told to stop; ends when its requests have ended, or when drainTimeout and
 //     abortTimeout are over. (TestShutdownIsBounded)
 package front

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// refusalsPerSecond and refusalBurst bound the log lines about refusals, because a refused client may retry as often as it
-	// likes.
+	// refusalsPerSecond and refusalBurst bound the log lines about refusals, because a refused client may retry without end.
 	refusalsPerSecond, refusalBurst = 0.1, 5
 	// maxQuoted bounds the client's text that a line quotes.
 	maxQuoted = 100
@@ -66,8 +65,8 @@ func newDoor(metrics prometheus.Registerer) *door {
 	return &door{refusals: refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
 }
 
-// another returns the door of another port, with the same counters. It has its own limit for log lines, so that strangers do not
-// keep lines about the host's programs out of the log.
+// another returns a door for another port, with the same counters. Each door has its own limit for log lines, so that strangers
+// do not keep lines about the host's programs out of the log.
 func (d *door) another() *door {
 	return &door{refusals: d.refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
 }

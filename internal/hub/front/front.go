@@ -66,9 +66,9 @@ type Keeper interface {
 
 // Recognizer identifies callers, clients with credentials of their own.
 type Recognizer interface {
-	// Admit returns the name of a request's caller, and whether the caller may read at the hub. If pool is true, the request
-	// reads the pool's resources, and ok says that the caller may read exactly this part of them. Otherwise ok says that the
-	// caller may read its own selections. If ok is false, the cloud answers. The request's context has its RequestInfo.
+	// Admit returns the name of a request's caller. If pool is true, the request reads the pool's resources, and ok says that the
+	// caller may make this very read. Otherwise ok says that the hub knows the caller, and may answer from what it keeps for that
+	// caller. If ok is false, the cloud answers. The request's context has its RequestInfo.
 	Admit(r *http.Request, pool bool) (client string, ok bool)
 }
 
@@ -76,8 +76,8 @@ type Recognizer interface {
 type OfflineWriter interface {
 	// Waits reports whether the Event that a request writes is waiting for the cloud.
 	Waits(info *request.RequestInfo) bool
-	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body. It is nil
-	// if the body is longer than BodyBytes, or of unknown length.
+	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body, or nil if
+	// the body is longer than BodyBytes or of unknown length.
 	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	// Heard records the cloud's answer to a write that has succeeded.
 	Heard(answer []byte)
@@ -92,9 +92,9 @@ type Warrants interface {
 
 // Shown has objects that kubelet sees in another form than the cloud's.
 type Shown interface {
-	// Get returns a writer that takes the answer to kubelet's get of such an object, from the cloud or from the store. The
-	// function end then writes the answer in kubelet's form; the front does not call it if the answer breaks off. For any other
-	// request Get returns w itself. The request's context has its RequestInfo.
+	// Get returns a writer for the answer to r, if r is a get of an object that kubelet sees in another form. When the answer is
+	// complete, the front calls end, which writes the answer in that form. If the answer breaks off, the front does not call end.
+	// For any other request Get returns w itself, and end does nothing. r has its RequestInfo in its context.
 	Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func())
 }
 
@@ -122,10 +122,10 @@ type Config struct {
 	Situation Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
-	// HeartbeatLink returns the state of the link for heartbeats and the node's status, because a neighbour may relay these and
-	// nothing else. nil means that it is the same as CloudLink.
+	// HeartbeatLink returns the state of the link for heartbeats and the node's status, because a neighbour may relay only these.
+	// nil means the same as CloudLink.
 	HeartbeatLink func() link.State
-	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, for kubelet and for all other clients separately.
+	// MaxReadOnly, MaxMutating and MaxLongRunning bound kubelet's requests in flight, and separately those of all other clients.
 	// Watches, followed logs, exec, attach, port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int
 	// Metrics registers the metrics. nil means that they are not exported.
@@ -134,8 +134,8 @@ type Config struct {
 	Clock ends.Clock
 }
 
-// requestTimeout bounds a request that is not long-running: twice an API server's bound, so that only hanging clients and links
-// reach it.
+// requestTimeout bounds a request that is not long-running. It is twice an API server's bound, so that only a client or a link
+// that hangs reaches it.
 const requestTimeout = 2 * time.Minute
 
 // maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet sends one at a time, and retries it.
@@ -180,9 +180,9 @@ func New(cfg Config) *Front {
 	return f
 }
 
-// Guests returns a Front for all other clients, such as Pods. It has limits of its own, so that these clients leave room for
-// the host's programs. Each address has a share of these limits, so that it leaves room for other addresses. This Front never
-// uses the node's identity. It passes little on for those whom the cloud does not know.
+// Guests returns a Front for all clients that are not programs of the host, such as Pods. It has limits of its own, which leave
+// room for the host's programs. Each address has only a share of the limits, which leaves room for other addresses. The Front
+// never uses the node's identity, and passes on little for clients that the cloud does not know.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
@@ -211,8 +211,7 @@ func (f *Front) setLimits() {
 	}
 }
 
-// ServeHTTP runs one request through the chain: parse, identify, decide, limit, serve. It also counts the request and catches
-// panics.
+// ServeHTTP runs one request through the chain: parse, identify, decide, limit, serve. It counts the request and catches panics.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := f.cfg.Clock.Running()
 	rec := &recorder{ResponseWriter: w}

@@ -18,8 +18,8 @@ type Known interface {
 	May(ctx context.Context, u *User, a Action) (bool, error)
 }
 
-// Guests admits callers: clients with a token of their own, which are Pods and the host's programs. It is a Recognizer; make one
-// with NewGuests. Safe for concurrent use.
+// Guests admits callers: clients with a token of their own, which are Pods and the host's programs. It is a Recognizer, and safe
+// for concurrent use.
 //
 // Invariants: the hub answers a read of the pool's resources only if the cloud allows the caller this very read. From all other
 // data, a caller gets only what the hub read with that caller's own credentials. The hub leaves all other requests to the cloud.

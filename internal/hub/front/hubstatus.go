@@ -15,11 +15,11 @@ type HubStatus struct {
 	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
 	Role   string        `json:"role"`
 	Leader edge.NodeName `json:"leader,omitempty"`
-	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing or relayed. Coordinator
-	// is none if the hub has no coordinator.
+	// Cloud and Coordinator are the states of the links: "unknown", "up" or "down". Cloud may also be "failing" or "relayed".
+	// Coordinator is "none" if the hub has no coordinator.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
-	// RelayedBy is the node that relays this hub's requests to the cloud: all of them (then Cloud is relayed), or only
+	// RelayedBy is the node that relays this hub's requests to the cloud: all requests if Cloud is "relayed", otherwise only
 	// heartbeats. It is absent if the hub uses its own line. Relays is how many nodes use this node's line now.
 	RelayedBy edge.NodeName `json:"relayedBy,omitempty"`
 	Relays    int           `json:"relays,omitempty"`
@@ -27,8 +27,8 @@ type HubStatus struct {
 	LinkProfile string `json:"linkProfile,omitempty"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
-	// Coordinators are the pool's coordinators, in the order of their slots; absent if there is only one. The fields above are
-	// about the home coordinator, the one that the hub works with.
+	// Coordinators are the pool's coordinators, in the order of their slots; absent if there is only one. Coordinator and
+	// CoordinatorAddress are about the home coordinator.
 	Coordinators []edge.CoordinatorStatus `json:"coordinators,omitempty"`
 	Followed
 	// Disk is the state of the cache on disk; absent without one.
@@ -61,8 +61,8 @@ type SettingsStatus struct {
 	Own []string `json:"own,omitempty"`
 }
 
-// SettingsOf returns the status of the pool's settings, with the flags that the node sets itself; nil means that the hub knows of
-// no settings.
+// SettingsOf returns the status of the pool's settings; nil means that the hub knows of none. own are the flags that the node
+// itself sets and the pool sets differently.
 func SettingsOf(report edge.SettingsReport, own []string) *SettingsStatus {
 	if report == (edge.SettingsReport{}) {
 		return nil

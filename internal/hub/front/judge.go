@@ -24,8 +24,7 @@ const (
 	Caller
 	// Misdirected: the request's Host names another host, as when the DNS name of a web page was pointed at this port.
 	Misdirected
-	// Misplaced: the request has kubelet's token where it does not belong: not as the only bearer token, or at another port
-	// than kubelet's.
+	// Misplaced: the request has kubelet's token at another port than kubelet's, or in another way than as its only bearer token.
 	Misplaced
 )
 

@@ -44,8 +44,8 @@ func classOf(info *request.RequestInfo, long bool, to Kind) class {
 // limits bound the requests in flight of one source, by class.
 type limits [classes]limit
 
-// source is a group of clients with limits of its own. Other clients cannot use up kubelet's limits. So even if their requests
-// never end, they delay no heartbeat and no status of a Pod.
+// source is a group of clients with limits of its own. kubelet is a source, so that other clients' requests, even endless ones,
+// delay no heartbeat and no status of a Pod.
 type source uint8
 
 const (
@@ -96,9 +96,9 @@ type portion struct {
 // guestOf returns the guest that a request belongs to, by its address: each Pod has its own.
 func guestOf(r *http.Request) string { return conns.SourceOf(r).String() }
 
-// programOf returns a name for the program of the host that a request belongs to. Once the cloud has accepted a token on the
-// connection, the name is the digest of the request's token. Before, it is the user ID of the client's process. So made-up
-// tokens get no shares of their own, and a user who makes them up takes nothing from others' shares.
+// programOf returns a name for the program of the host that sent a request. Once the cloud has accepted a token on the
+// connection, the name is the digest of the request's token. Before that, it is the user ID of the client's process, so that
+// made-up tokens get no shares of their own.
 func programOf(r *http.Request) string {
 	if c := conns.NewcomerOf(r.Context()); c != nil && !c.Proved() {
 		return "uid " + c.Owner

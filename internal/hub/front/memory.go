@@ -31,7 +31,7 @@ type record struct {
 	key string
 }
 
-// memory holds the cloud's last answer to each question. Fresh answers are used without asking again; those on the disk are used
+// memory holds the cloud's last answer to each question. It uses a recent answer without asking again, and an answer on the disk
 // while the cloud cannot be asked.
 type memory struct {
 	disk   CallersDisk
@@ -50,8 +50,8 @@ func newMemory(c CallersConfig, prefix string) *memory {
 	}
 }
 
-// recall returns the answer to a question: a fresh one, else the cloud's, else the cloud's last one from the disk. If there is
-// none of these, it returns ErrUnknown, wrapped with the reason. A nil value means that the answer is no.
+// recall returns the answer to a question: a cached one, else the cloud's, else one from the disk that is still valid. If there
+// is none of these, it returns ErrUnknown, wrapped with the reason. A nil value means that the answer is no.
 func (m *memory) recall(
 	ctx context.Context, question string, ask func(context.Context) (answer, error),
 ) ([]byte, error) {

@@ -14,8 +14,7 @@ import (
 // maxResources bounds the values of the resource label: Kubernetes has about 70, a cluster may add some of its own.
 const maxResources = 150
 
-// metrics are the front's metrics. The number of values of each label is bounded, whatever clients ask for: a resource gets a
-// value of its own only after a successful request for it.
+// metrics are the front's metrics. A resource gets a label value of its own only after a successful request for it.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec

@@ -20,16 +20,15 @@ const listenPause = 10 * time.Second
 
 // Moving serves at the node's address and follows its changes. All fields but On and Chance are required.
 type Moving struct {
-	// Address is the node's address; while it is invalid, Moving serves nowhere. Port is the port at this address, and never
-	// changes.
+	// Address is the node's address; while it is invalid, Moving does not serve. Port never changes.
 	Address *live.Value[netip.Addr]
 	Port    uint16
 	// What names what is served, in errors.
 	What string
 	// Config returns the server's configuration.
 	Config func() ServerConfig
-	// Serves is called when requests are accepted at an address. Fails is called with the reason why listening failed; Moving
-	// then tries again. Ends is called when serving at the address has ended.
+	// Serves is called when Moving has begun to listen at an address, and Ends when it no longer serves there. Fails is called
+	// with the reason if it can't listen; Moving then tries again.
 	Serves func(at netip.AddrPort)
 	Fails  func(at netip.AddrPort, err error)
 	Ends   func()

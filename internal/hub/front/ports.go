@@ -14,9 +14,9 @@ import (
 // reconnects with one connection for each watch, some 200.
 const maxNewcomers = 512
 
-// Programs returns the configuration for serving kubelet and the host's programs over TLS. It does not set
-// ServerConfig.Refused. The channel after must be closed once the hub follows its selections. A request before that would go to
-// the cloud, and a watch would stay connected to the cloud.
+// Programs returns the configuration for serving kubelet and the host's programs over TLS, without ServerConfig.Refused. The
+// server accepts requests once the channel after is closed. The hub must follow its selections by then. Otherwise a request would
+// go to the cloud, and a watch would stay there.
 func (f *Front) Programs(secure *tls.Config, after <-chan struct{}) ServerConfig {
 	// HTTP/1.1 alone, as client-go speaks without TLS: in Go, HTTP/2 costs more of the hub's time for each GET.
 	return ServerConfig{Handler: f, After: after, TLS: secure, HTTP1: true, Newcomers: maxNewcomers}

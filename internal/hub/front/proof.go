@@ -68,8 +68,8 @@ func (p *Proof) TLS() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{*p.pair}, MinVersion: tls.VersionTLS13}
 }
 
-// Asks returns a function that reads a path of the hub's own port as kubelet does, over connections from dial. Any answer counts
-// as success.
+// Asks returns a function that reads a path of the hub's port as kubelet does, over connections from dial. Any answer is a
+// success.
 func (p *Proof) Asks(
 	dial func(ctx context.Context, network, address string) (net.Conn, error), path string,
 ) func(ctx context.Context) error {

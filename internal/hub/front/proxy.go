@@ -36,8 +36,8 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 var errNodeRefused = errors.New("the cloud does not accept this node's certificate, which may have expired: see yurthub check")
 
 // nodeAccepted returns an error for a 401 to a request with the node's certificate, so that the 401 counts as no answer. The
-// client did not send that certificate, so it cannot fix it. And a kubelet whose own certificate has also expired exits again and
-// again if a healthy server answers 401 (pkg/kubelet/certificate, Kubernetes 1.36).
+// client cannot mend the hub's certificate. On a 401 from a healthy server, a kubelet whose own certificate has also expired
+// would exit again and again (pkg/kubelet/certificate, Kubernetes 1.36).
 func nodeAccepted(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return errNodeRefused
@@ -45,8 +45,8 @@ func nodeAccepted(response *http.Response) error {
 	return nil
 }
 
-// BodyBytes is the size of the largest body that the hub reads whole before it sends it. Nearly all bodies that nodes and Pods
-// write are smaller. The limits on requests in flight also bound how many such bodies the hub holds.
+// BodyBytes is the size, in bytes, of the largest body that the hub reads whole before it sends it. Nearly all bodies that nodes
+// and Pods write are smaller. The limits on requests in flight also bound how many bodies the hub holds.
 const BodyBytes = 64 << 10
 
 // smallBody reads a request's small body and puts it back. It returns nil if the body is not small, or cannot be read to its end.
@@ -67,10 +67,9 @@ func smallBody(r *http.Request) []byte {
 	return whole
 }
 
-// unharmed protects a request from failures that other requests cause. All callers share a connection to an API server. The
-// server closes it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not
-// processed. A small body stays in memory, so that the transport can send the request again. A request with a large body gets a
-// connection of its own.
+// unharmed protects a request from failures that other requests cause. All callers share a connection to an API server, which may
+// close it because of another caller's token, or now and then (--goaway-chance). The hub keeps a small body in memory, so that
+// the transport can send the request again. A request with a large body gets a connection of its own.
 func unharmed(r *http.Request) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return

@@ -14,14 +14,12 @@ type Answerer uint8
 const (
 	// Nobody answers.
 	Nobody Answerer = iota
-	// Cloud is an API server of the cloud. If no other answerer has an answer either, the client gets the cloud's refusal or, if
-	// the cloud cannot be reached, the hub's own.
+	// Cloud is an API server of the cloud. If no answerer has an answer, the client gets the cloud's failure, or the hub's own if
+	// the cloud cannot be reached.
 	Cloud
-	// Lease is the part of the hub that handles this node's heartbeat. It knows the cloud's and the coordinator's copy of the
-	// node's Lease, and asks both.
+	// Lease is the part of the hub that handles this node's own Lease, at the cloud and at the coordinator.
 	Lease
-	// Follow is the hub's replicas. A replica has all objects of a resource, for the hub itself, or a selection of them, for
-	// the client.
+	// Follow is the hub's replicas: of a whole resource for the hub itself, or of a selection of its objects for a client.
 	Follow
 	// Recall is the store of the cloud's last answers.
 	Recall
@@ -48,16 +46,16 @@ const (
 	Passed
 	// OwnLease reads or renews the Lease of this node.
 	OwnLease
-	// PoolRead reads a resource that the hub follows as a whole. PoolTable also does, but asks for a table, which the hub does
-	// not make.
+	// PoolRead reads a resource that the hub follows as a whole. PoolTable also does, but asks for a table, which the hub can't
+	// make.
 	PoolRead
 	PoolTable
 	// Listed lists or watches a selection that is kept for its client.
 	Listed
 	// Single reads one thing that is kept for its client: an object, API discovery, a Pod's token, or a token's user.
 	Single
-	// Write changes, creates or deletes objects. Only the cloud answers; what the hub keeps of these objects for the client is
-	// then outdated.
+	// Write changes, creates or deletes objects. Only the cloud answers. What the hub keeps of these objects for the client is
+	// outdated after that.
 	Write
 	// Review asks what a user may do. The cloud's answer to a Review is kept, that to an UnkeptReview is not.
 	Review
@@ -97,8 +95,8 @@ type Destination struct {
 
 // Request is the part of an API request that Decide needs.
 type Request struct {
-	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, deletecollection, proxy, connect;
-	// for a path that is no resource, the HTTP method in lower case.
+	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, deletecollection, proxy, connect. For a path
+	// that is no resource, Verb is the HTTP method in lower case.
 	Verb string
 	// Group, Version, Resource, Subresource, Namespace and Name are empty where the path names none. The core group is "".
 	Group, Version, Resource, Subresource, Namespace, Name string
@@ -118,8 +116,7 @@ type Request struct {
 	OwnCredentials bool
 	// Known: the hub can find out who that caller is.
 	Known bool
-	// AssumesIdentity is the name of the first header by which the request claims another identity (Impersonate-*, X-Remote-*);
-	// empty if it has none.
+	// AssumesIdentity is the name of a header that claims another identity (Impersonate-*, X-Remote-*); empty if there is none.
 	AssumesIdentity string
 }
 
@@ -203,8 +200,8 @@ func (r Request) kept() Kind {
 	}
 }
 
-// answerers is the table of who answers which kind of request. It treats the cloud's link as usable unless it is known to be
-// down: a request finds out sooner than a probe whether it is.
+// answerers is the table of who answers which kind of request. A link to the cloud counts as usable unless it is known to be
+// down, because a request finds out sooner than a probe.
 func answerers(k Kind, s Situation) []Answerer {
 	down := s.CloudLink == link.Down
 	coordinator := s.CoordinatorLink == link.Up
@@ -293,7 +290,7 @@ func (r Request) writes() bool {
 	}
 }
 
-// keepable reports whether the answer to a request can be reused later. It can for objects, API discovery, and the tokens and
+// keepable reports whether the answer to a request can be used again later. It can for objects, API discovery, and the tokens and
 // reviews that kubelet creates. It cannot for health checks, whose earlier answers say nothing about the present.
 func (r Request) keepable() bool {
 	switch {
@@ -307,8 +304,9 @@ func (r Request) keepable() bool {
 	}
 }
 
-// reviewed reports whether a request to create something only asks a question, and changes no object. It asks for a Pod's token,
-// without which the Pod does not start, or for a review: who is a client of kubelet, and what may it do?
+// reviewed reports whether a request to create something changes no object. It may ask for a Pod's token, without which the Pod
+// does not start. Or it asks kubelet's questions about a client: who is it (TokenReview), and what may it do
+// (SubjectAccessReview)?
 func (r Request) reviewed() bool {
 	switch r.Group {
 	case "":
@@ -327,8 +325,8 @@ func (r Request) asksAccess() bool {
 	return !r.OwnCredentials && r.Verb == "create" && r.Group == groupAccess && r.reviewed()
 }
 
-// isHeartbeatOf reports whether a request is kubelet's read or write of its own Lease. The path of a POST does not name the
-// Lease; a node may create only its own.
+// isHeartbeatOf reports whether a request reads or writes the node's own Lease. A create does not name the Lease in its path, but
+// a node may create only its own.
 func (r Request) isHeartbeatOf(node edge.NodeName) bool {
 	if node == "" || r.Group != groupLeases || r.Resource != "leases" || r.Subresource != "" || r.Namespace != namespaceLeases {
 		return false

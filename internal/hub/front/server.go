@@ -30,14 +30,14 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// HTTP1 disables HTTP/2.
 	HTTP1 bool
-	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers); it is for a loopback address. 0
-	// means no bound.
+	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers), for a loopback address; 0 means
+	// no bound.
 	Newcomers int
-	// PerSource bounds the connections of each address, and All those of all addresses together: see conns.GateConfig. PerSource
-	// also makes a conns.Gate bound the handshakes. It needs TLS. 0 means no bound.
+	// PerSource bounds the connections of each client, and All the connections of all clients together (see conns.GateConfig).
+	// PerSource needs TLS, and also bounds the handshakes. 0 means no bound.
 	PerSource, All int
-	// Named is as in conns.GateConfig. Refused is called for each connection that is closed because of a bound above or in its
-	// handshake. It must not block; nil means no call.
+	// Named is as in conns.GateConfig. Refused is called for each connection that a bound closes, or that ends during its
+	// handshake. Refused must not block; nil means no call.
 	Named   bool
 	Refused func(from netip.AddrPort, why conns.Reason, err error)
 	// Aside takes over connections by the server name that they ask for; it needs PerSource. nil means none.
@@ -53,14 +53,14 @@ const (
 	idleTimeout = 3 * time.Minute
 	// maxHeaderBytes bounds a request's header: tokens are 2 KB at most.
 	maxHeaderBytes = 32 << 10
-	// maxStreams bounds the requests of one HTTP/2 connection: as many watches as one address of Pods may have. Clients open
-	// another connection for more.
+	// maxStreams bounds the requests of one HTTP/2 connection. By default, one address may have 250 long-running requests, a
+	// quarter of all. Clients open another connection for more.
 	maxStreams = 250
 	// clientPingAfter and clientPingTimeout find HTTP/2 clients that vanished.
 	clientPingAfter   = 30 * time.Second
 	clientPingTimeout = 15 * time.Second
-	// handshakeTime bounds a TLS handshake if PerSource is set. maxHandshakes bounds the handshakes that are under way, and
-	// maxHandshakesOfOne those from one address.
+	// handshakeTime bounds a TLS handshake if PerSource is set. maxHandshakes bounds the handshakes under way from all addresses,
+	// and maxHandshakesOfOne those from one address.
 	handshakeTime                     = 5 * time.Second
 	maxHandshakes, maxHandshakesOfOne = 256, 32
 	// abortTimeout is how long handlers may take to return after their connections were closed.

@@ -23,8 +23,8 @@ var viewed = map[schema.GroupResource]bool{
 // maxWrite is the largest body that an API server reads.
 const maxWrite = 3 << 20
 
-// unshown returns the query as the cloud must see it: a resourceVersion that the hub made for a view (viewed) becomes the
-// cloud's own. The hub's own handlers get the query unchanged, because such a resourceVersion says that the client saw a view.
+// unshown returns the query for the cloud. A resourceVersion that the hub made for a view is replaced by the cloud's own. The
+// hub's handlers get the query unchanged, because that resourceVersion says that the client saw a view.
 func unshown(query string) string {
 	const option = "resourceVersion"
 	values, err := url.ParseQuery(query)
@@ -40,8 +40,7 @@ func unshown(query string) string {
 	return values.Encode()
 }
 
-// overwrites returns a Status if a request would overwrite a whole object with the part of it that a view shows. The hub must
-// not pass such a request on.
+// overwrites returns a conflict if a request would overwrite an object with the part of it that a view shows; else nil.
 func overwrites(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if !info.IsResourceRequest {
@@ -78,8 +77,8 @@ func (f failed) Read([]byte) (int, error) { return 0, f.error }
 // shownDigits is the length of every shown revision.
 const shownDigits = 19
 
-// namesShown reports whether a body, in any encoding or kind of patch, contains a shown revision. Nothing else in these resources
-// is a number that long.
+// namesShown reports whether a body, in any encoding, contains a revision that the hub made for a view. In the viewed resources,
+// nothing else is a number of shownDigits digits.
 func namesShown(body []byte) bool {
 	digits := 0
 	for i := 0; i <= len(body); i++ {

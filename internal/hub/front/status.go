@@ -14,8 +14,8 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// retryAfter is the pause, in seconds, after which a client may retry. It is short, because client-go retries ten times, and a
-// link that does not heal within seconds stays down for long.
+// retryAfter is the pause, in seconds, before a client may retry. client-go retries ten times, so for 10 s. A link that does not
+// heal within seconds usually stays down for longer anyway.
 const retryAfter = 1
 
 func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {

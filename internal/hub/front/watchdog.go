@@ -11,11 +11,10 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// Watchdog reports to systemd that the hub is alive, as long as the hub answers its own requests. Fields without a default are
-// required.
+// Watchdog reports to systemd that the hub is alive, as long as the hub answers its own requests. Ask is required.
 type Watchdog struct {
-	// Begun are channels that are closed once the hub must answer. Before, the hub may wait for the node's certificate, or read
-	// its disk.
+	// Begun are channels that are all closed once the hub must answer. Before that, the hub may wait for the node's certificate,
+	// or read its disk.
 	Begun []<-chan struct{}
 	// Ask sends a request to the hub as kubelet does, and returns nil if any answer comes before ctx ends.
 	Ask func(ctx context.Context) error
@@ -25,9 +24,9 @@ type Watchdog struct {
 	tell   func(state string) error
 }
 
-// Run tells systemd that the ports are open, and then regularly that the hub does not hang, until ctx ends. It tells nothing if
-// systemd has not started this program. If the hub does not answer, Run stays silent, and systemd restarts the hub
-// (WatchdogSec).
+// Run tells systemd that the ports are open, and then regularly that the hub answers, until ctx ends. While the hub does not
+// answer, Run tells nothing, and systemd restarts the hub after WatchdogSec. If systemd has not started this program, Run tells
+// nothing.
 func (w Watchdog) Run(ctx context.Context) (err error) {
 	if w.within, err = daemon.SdWatchdogEnabled(false); err != nil {
 		return fmt.Errorf("systemd's watchdog: %w", err)

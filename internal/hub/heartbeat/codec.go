@@ -21,8 +21,8 @@ const maxBody = 256 << 10
 
 var leaseKind = coordinationv1.SchemeGroupVersion.WithKind("Lease")
 
-// decode reads the Lease in the body of a PUT or POST, in the encoding that the Content-Type names; JSON if there is none. The
-// errors are API statuses.
+// decode reads the Lease in the body of a PUT or POST. The Content-Type names the encoding; a missing one means JSON. The errors
+// are API statuses.
 func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, error) {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {
@@ -57,9 +57,8 @@ func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, erro
 	return lease, nil
 }
 
-// encoder chooses the encoding of the answer by the request's Accept header: the first encoding in the header that the hub
-// supports, else JSON. It ignores quality values, because clients list their preference first. It also ignores forms other than
-// the object itself, such as tables.
+// encoder chooses the encoding of the answer: the first one in the request's Accept header that the hub supports, else JSON. It
+// ignores quality values, because clients list their preference first. It skips tables and other forms of the object.
 func encoder(r *http.Request) runtime.SerializerInfo {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	for _, header := range r.Header.Values("Accept") {

@@ -21,8 +21,8 @@ var (
 	errNowhere    = errors.New("no coordinator can be reached any more")
 )
 
-// copier writes copies to one coordinator, one at a time and always the newest. A newer copy replaces one that waits or is
-// being written. If a cancelled write arrives late, its resourceVersion keeps it from overwriting the newer copy.
+// copier writes the node's copies to one coordinator, one at a time. A newer copy replaces one that waits, and cancels the write
+// under way. A cancelled write that still reaches the coordinator after a newer one fails because of its resourceVersion.
 type copier struct {
 	leases coordinationv1client.LeaseInterface
 	served func(bool)
@@ -99,8 +99,8 @@ func (d *draft) wait(ctx context.Context) error {
 // drafts are the copies of one heartbeat, one for each coordinator that could be reached.
 type drafts []*draft
 
-// wait blocks until one copy was written, or all have failed, or ctx ends. So kubelet need not wait for a coordinator that
-// hangs, if another one has the heartbeat.
+// wait returns nil once one coordinator has the heartbeat, even if others hang. It fails if all writes have failed, or if ctx
+// ends.
 func (all drafts) wait(ctx context.Context) error {
 	switch len(all) {
 	case 0:
@@ -177,8 +177,8 @@ func (c *copier) one(ctx context.Context) {
 	d.finish(err, nil)
 }
 
-// upsert writes the copy, whatever Lease the coordinator has. That Lease may be missing, as after a restart of the coordinator,
-// or changed, as after an earlier write whose answer was lost.
+// upsert writes the copy over whatever Lease the coordinator has. After a restart the coordinator has none. After a write whose
+// answer was lost, the coordinator has a later Lease than the copier knows.
 func (c *copier) upsert(ctx context.Context, lease *coordinationv1.Lease) error {
 	const attempts = 4
 	var failure error

@@ -13,21 +13,21 @@ import (
 // cloudLease is a node's Lease in the cloud as a leader knows it. The zero cloudLease means that the cloud has none.
 type cloudLease struct {
 	*coordinationv1.Lease
-	// before says that the leader read the Lease before it saw the renewal. A PUT with the Lease's resourceVersion then
-	// succeeds only if nobody has written the Lease since.
+	// before says that the leader read the Lease before it saw the renewal. A PUT with the Lease's resourceVersion then fails if
+	// anybody has written the Lease since the leader read it.
 	before bool
-	// latest is the latest renewTime that the leader has seen in the cloud's Lease. Somebody may have put the renewTime back
+	// latest is the latest renewTime that the leader has seen in the cloud's Lease. Somebody may have set the renewTime back
 	// since.
 	latest time.Time
 }
 
-// forward decides how a renewal of the coordinator's copy changes the node's Lease in the cloud. It returns the Lease to PUT,
-// or the reason why none is to be written. If the cloud has no such Lease, the PUT creates it.
+// forward returns the Lease to PUT into the cloud for a renewal of the coordinator's copy, or the reason why nothing is to be
+// written. The PUT creates the Lease if the cloud has none.
 //
-// In an existing Lease, forward changes the renewTime, adds the mark and removes edge.AnnotationRelayedBy; a policy of the cloud
-// refuses anything more. The leader saw the renewal happen, so it counts even if its stamp is not later than the cloud's. Then
-// the node's clock may have been put back, or somebody may have written a stamp from years ahead. In that case forward writes the
-// cloud's stamp plus 1 µs, because kube-controller-manager counts a renewal only if the stamp advances.
+// In an existing Lease, forward changes the renewTime, adds the mark and removes edge.AnnotationRelayedBy. A policy of the cloud
+// refuses further changes. The leader saw the renewal happen, so the renewal counts even if its stamp is not later than the
+// cloud's. The node's clock may have been set back, or somebody may have written a stamp from years ahead. In that case forward
+// writes the cloud's stamp plus 1 µs, because kube-controller-manager counts a renewal only if the stamp advances.
 func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {
@@ -50,9 +50,10 @@ func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Le
 	return lease, ""
 }
 
-// reported reports whether the cloud has this renewal already, or a later one from the node itself. A later stamp in the cloud
-// proves that only if the node wrote it after the copy. If the node wrote it before the copy, the node's clock was put back
-// since. The copy's AnnotationCloudLease says which revision of the cloud's Lease the node knew.
+// reported reports whether the cloud already has this renewal, or a later one from the node itself. A later stamp in the cloud is
+// a later renewal only if the node wrote it after the copy. Otherwise the node's clock was set back in between. The copy's
+// AnnotationCloudLease has the revision of the cloud's Lease that the node knew when it wrote the copy. If that is still the
+// Lease's revision, the cloud's stamp is from before the copy.
 func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
 	stamp, there := renewTime(copied), renewTime(cloud.Lease)
 	if stamp.Equal(there) {

@@ -7,15 +7,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// patience is how long a leader stays leader while the cloud takes none of its writes, or while no news of its coordinator's
-// Leases arrives. No node may turn NotReady in that time. Kubernetes waits 40 s or more after the last heartbeat that it knows,
-// and this is the longest time between two heartbeats that reach it:
+// patience is how long a leader stays leader while the cloud takes none of its writes, or while no news of the coordinator's
+// Leases arrives. No node may turn NotReady in that time. Kubernetes waits at least 40 s after the last heartbeat that it knows.
+// The longest time between two heartbeats that Kubernetes gets is:
 //
 //	kubelet's next heartbeat + patience + until that is noticed + change of leader + kubelet's next + its write
 //	           10.4 s        +   15 s   +         1 s           +       1 s        +    10.4 s     +   1 s      < 40 s
 //
-// A healthy leader never waits that long: it waits at most 10 s for a write, and at most 10 s for a line from the coordinator,
-// which says at least that often that there is nothing new.
+// A healthy leader does not reach that limit. It waits at most 10 s for a write. A coordinator sends the leader a line at least
+// every 10 s, also without news.
 const patience = 15 * time.Second
 
 var (
@@ -25,8 +25,8 @@ var (
 
 // fitness decides when a leader gives up its term because it can't do a leader's work. It does no I/O and asks no clock.
 //
-// It counts only failures that are about this hub. A refusal of one node's Lease counts neither for nor against, because the
-// node may have caused it.
+// fitness counts only failures that are about this hub. It ignores a refusal of one node's Lease, because that node may have
+// caused it.
 type fitness struct {
 	taken time.Time                   // when the cloud last took a write
 	under map[edge.NodeName]time.Time // the writes under way, and when each began
@@ -43,8 +43,8 @@ func (f *fitness) anew() { f.since = time.Time{} }
 // begins records that the write of a node's renewal begins.
 func (f *fitness) begins(node edge.NodeName, now time.Time) { f.under[node] = now }
 
-// ends records that the write of a node's renewal has ended. The parameter why is the reason that it was not written; "" means
-// that it was.
+// ends records that the write of a node's renewal has ended. The parameter why says why the renewal was not written; "" means
+// that it was written.
 func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	began := f.under[node]
 	delete(f.under, node)
@@ -56,9 +56,8 @@ func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	}
 }
 
-// unserved returns when the first and the last unserved write began, with one more unserved write added. The parameter began is
-// when that write began. If the last one before it began patience earlier or more, the count starts again, because there was
-// nothing to write in between.
+// unserved returns what fitness.since and fitness.last become with one more unserved write, which began at the time began. If the
+// last one began patience or more before it, the new write is the first and the last.
 func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	if began.Before(f.taken) {
 		began = f.taken
@@ -74,8 +73,8 @@ func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	return f.since, f.last
 }
 
-// unfit returns why this hub must give up its term at a coordinator; nil means that it may lead on. The parameter heard is when
-// that coordinator last sent news of heartbeats.
+// unfit returns why this hub must give up its term at a coordinator; nil means that it may continue to lead. The parameter heard
+// is when that coordinator last sent news of heartbeats.
 func (f *fitness) unfit(now, heard time.Time) error {
 	if now.Sub(heard) >= patience {
 		return errDeaf

@@ -24,24 +24,24 @@ import (
 // lookEvery is how often a leader checks its fitness, and whether a node's pause is over.
 const lookEvery = time.Second
 
-// secondTry is how long before a write's deadline its first try ends, so that there is time to connect anew and to try again. If
-// the first try would then have less than firstTry, it lasts until the deadline: an answer may wait behind 4 s of other data.
+// secondTry is how long before a write's deadline its first try ends. The rest is enough to connect anew and to try again. If
+// that would leave the first try less than firstTry, the first try lasts until the deadline, because an answer may wait behind 4
+// s of other data.
 const firstTry, secondTry = 6 * time.Second, 3 * time.Second
 
-// ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats: another hub may be able.
+// ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats. Another hub may be able to.
 var ErrUnable = errors.New("this hub can't forward heartbeats")
 
 // ForwarderConfig is what a Forwarder needs. All fields are required unless it says otherwise.
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
 	Node edge.NodeName
-	// Cloud is a client of the cloud with the pool's forwarding identity. This identity must be allowed to get, update and
-	// create the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). The Forwarder creates a
-	// missing Lease by PUT and not by POST. For a PUT the API server checks "create" with the Lease's name (withAuthorization
-	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
+	// Cloud is a client of the cloud with the pool's forwarding identity. This identity must be allowed to get, update and create
+	// the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). The Forwarder creates a missing
+	// Lease by PUT, because RBAC can't allow a POST for certain names only.
 	Cloud coordinationv1client.LeasesGetter
 	// Right asks the cloud whether this hub may forward at all. It returns an error only if the cloud says no. The Forwarder
-	// calls it when the cloud answers a request for one Lease with 401 or 403. A nil Right means that the hub may forward.
+	// calls Right if the cloud answers a request for one Lease with 401 or 403. A nil Right means that the hub may forward.
 	Right func(ctx context.Context) error
 	// Metrics takes the metrics of forwarding. nil means that they are not exported.
 	Metrics prometheus.Registerer
@@ -52,12 +52,12 @@ type ForwarderConfig struct {
 // Forwarder writes delegated nodes' renewals to the cloud, from all coordinators where this hub leads. Make one with
 // NewForwarder.
 //
-// It writes a renewal within a quarter of the node's lease duration (at most 10 s) after it saw the renewal, or not at all. It
-// also keeps another bound, which is 2 s longer and counts from when the coordinator stored the renewal. The term measures that
-// by this machine's monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it. What is sent
-// by then may still be on its way: over a path that loses packets, TCP sends again for 12 s (upstream's unackedTimeout).
+// Forwarder writes a renewal within a quarter of the node's lease duration (at most 10 s) after this hub saw it, or not at all. A
+// second bound is 2 s longer, and counts from when the coordinator stored the renewal. Both use this machine's monotonic clock
+// alone, so neither a pause of the process nor a stalled connection stretches them. TCP may deliver a write later: over a path
+// that loses packets, it sends again for 12 s (upstream's unackedTimeout).
 //
-// A write whose first try has no answer is tried once more in that time, over a connection that may be new.
+// Forwarder tries a write that gets no answer once more within the bounds, over a connection that may be new.
 type Forwarder struct {
 	config  ForwarderConfig
 	metrics forwarderMetrics
@@ -116,9 +116,9 @@ type Heartbeats interface {
 	Heard() time.Time
 }
 
-// Run forwards from one coordinator for one term, until ctx ends. Then it cancels the writes under way, waits for them and
-// returns nil. It returns an ErrUnable once fitness or ForwarderConfig.Right finds that this hub is unable to forward; another
-// hub may be able. Only one Run at a time is allowed per slot.
+// Run forwards from one coordinator for one term. When ctx ends, Run cancels the writes under way, waits for them and returns
+// nil. If fitness or ForwarderConfig.Right finds that this hub can't forward, Run returns an error that wraps ErrUnable. Only one
+// Run at a time is allowed per slot.
 func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
@@ -259,7 +259,7 @@ func (r *round) startLocked(s *sighting, now time.Time) {
 }
 
 // finish records how the write of a node's renewal has ended. The parameter cloud is the node's Lease in the cloud; nil means
-// unknown. The parameter why is the reason that the renewal was not written; "" means that it was.
+// unknown. The parameter why says why the renewal was not written; "" means that it was written.
 func (r *round) finish(node edge.NodeName, cloud *coordinationv1.Lease, why reason, err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -301,8 +301,8 @@ func (r *round) checkRight() {
 	}
 }
 
-// write writes a renewal to the cloud. It returns the Lease that the cloud now has; nil means unknown. It also returns the
-// reason why it did not write ("" if it did), and the error if there was one.
+// write writes a renewal to the cloud. It returns the node's Lease in the cloud (nil if unknown), the reason why it did not write
+// ("" if it did), and the error if there was one.
 func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
 	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
 	current, known := cloudLease{Lease: s.cloud, before: true}, s.cloud != nil
@@ -312,9 +312,8 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 	// The Lease may move on under us: the node may report itself, or have its Lease deleted. Each attempt decides anew.
 	const attempts = 4
 	var refused error
-	// A device on the way may have forgotten the connection, which the hub learns only when it waits for an answer in vain. So
-	// the first try leaves time for a second. The second reads the Lease anew, because a write without an answer may have taken
-	// effect.
+	// A device on the way may have forgotten the connection. The hub notices that only when no answer comes, so the first try
+	// leaves time for a second one. The second try reads the Lease anew, because the first may have taken effect.
 	first := s.deadline.Sub(r.config.Ends.Running())
 	if first >= firstTry+secondTry {
 		first -= secondTry

@@ -14,8 +14,8 @@ import (
 	"yurtcoordinator/internal/hub/lead"
 )
 
-// AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as "uid/resourceVersion". A hub
-// that restarts while cut off reads the identity of the cloud's Lease there. The annotation never reaches the cloud or kubelet.
+// AnnotationCloudLease on the coordinator's copy identifies the cloud's Lease, as "uid/resourceVersion". A hub that restarts
+// while cut off reads this identity from the copy. The annotation never reaches the cloud or kubelet.
 const AnnotationCloudLease = "openyurt.io/cloud-lease"
 
 // unmarked returns a copy of a Lease without any mark of ours.
@@ -28,8 +28,7 @@ func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return clean
 }
 
-// without returns m without some keys. It returns nil if no key is left, so that a Lease that came without annotations has none
-// afterwards.
+// without returns m without some keys. It returns nil if no key is left.
 func without(m map[string]string, keys ...string) map[string]string {
 	rest := maps.Clone(m)
 	for _, key := range keys {
@@ -42,8 +41,8 @@ func without(m map[string]string, keys ...string) map[string]string {
 }
 
 // forCloud returns kubelet's Lease in the form for the cloud: without marks, and with the identity of the cloud's own Lease. If
-// the cloud's Lease is not known, the identity stays as kubelet sent it; kubelet had it from the cloud. lead.Unmanaged replaces
-// the managed fields, which are half of a Lease's size.
+// the cloud's Lease is not known, the identity stays as kubelet sent it, because kubelet had it from the cloud. forCloud also
+// drops the managed fields, which are half of a Lease's size.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
 	lease.ManagedFields = nil
@@ -60,9 +59,9 @@ func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// copyOf returns the coordinator's copy of kubelet's Lease, with the cloud's identity in an annotation. The copy keeps the
-// owner reference, because a leader that creates the Lease in the cloud needs it. The parameter known is the cloud's Lease; nil
-// means that the cloud gave none.
+// copyOf returns the coordinator's copy of kubelet's Lease, with AnnotationCloudLease. The copy keeps the owner reference,
+// because a leader that creates the Lease in the cloud needs it. The parameter known is the cloud's Lease; nil means that the
+// cloud gave none.
 func copyOf(sent, known *coordinationv1.Lease, marked bool) *coordinationv1.Lease {
 	clean := unmarked(sent)
 	lease := &coordinationv1.Lease{
@@ -98,8 +97,8 @@ func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// provisional reports whether kubelet made the Lease while cut off, so that the cloud may not have it. Such a Lease lacks a uid
-// or a resourceVersion. So nobody takes it for another Lease, and a leader reads the cloud's Lease before it writes.
+// provisional reports whether a Lease lacks the cloud's uid or resourceVersion. kubelet made such a Lease while cut off, and the
+// cloud may not have it. A nil Lease counts as provisional.
 func provisional(lease *coordinationv1.Lease) bool {
 	return lease == nil || lease.UID == "" || lease.ResourceVersion == ""
 }

@@ -10,13 +10,13 @@ import (
 const (
 	// lineKnown is how many answers are needed before the line's quality is reported.
 	lineKnown = 3
-	// lostCounts is how long an unanswered heartbeat counts as lost, and lostMost the largest count.
+	// lostCounts is how long an unanswered heartbeat counts as lost. At most lostMost of them count.
 	lostCounts = 10 * time.Minute
 	lostMost   = 60
 )
 
-// gauge measures the node's line to the cloud by its heartbeats. Every node sends such a request of a few hundred bytes every
-// ten seconds, whatever else crosses the line. It is safe for concurrent use.
+// gauge measures the node's line to the cloud by kubelet's heartbeats. A heartbeat is a request of a few hundred bytes every ten
+// seconds, whatever else crosses the line. gauge is safe for concurrent use.
 type gauge struct {
 	mu               sync.Mutex
 	answers          int

@@ -31,11 +31,12 @@ const (
 	failed                // it did not answer, or could not take it: 429, or 5xx
 )
 
-// start returns what to do with a heartbeat at once: whether to send it to the cloud, what to send to the coordinator at the
-// same time, and what to answer kubelet. The answer is later if it depends on an attempt.
+// start returns what to do with a heartbeat at once: whether to send it to the cloud, what to send to the coordinator at the same
+// time, and what to answer kubelet. The constant later means that the answer depends on an attempt.
 //
-// While the cloud's link is unknown or failing, the cloud is asked, and its answer decides whether the copy is marked. A wrong
-// mark would taint the node after each start of its hub; a missing mark would cost a cut-off node a heartbeat.
+// While the link to the cloud is unknown or failing, start sends only to the cloud. If the cloud does not take the heartbeat, the
+// copy gets the mark (afterCloud). A mark without need would taint the node after each start of its hub, and a missing mark would
+// cost a cut-off node a heartbeat.
 func start(cloud, coordinator link.State) (direct bool, send sending, now answer) {
 	switch {
 	case cloud == link.Down && coordinator == link.Up:
@@ -51,9 +52,9 @@ func start(cloud, coordinator link.State) (direct bool, send sending, now answer
 	}
 }
 
-// afterCloud returns what follows from the cloud's outcome: what to send to the coordinator now, and what to answer kubelet.
-// The parameter sent is what the coordinator got before. A silent cloud is the first sign of a cut, so the copy is marked at
-// once. Thus the first heartbeat that fails is also the first that is delegated.
+// afterCloud returns what follows from the cloud's outcome: what to send to the coordinator now, and what to answer kubelet. The
+// parameter sent is what the coordinator got before. If the cloud does not answer, the copy is marked at once. Thus the first
+// heartbeat that fails is also the first that is delegated.
 func afterCloud(result outcome, coordinator link.State, sent sending) (send sending, now answer) {
 	switch {
 	case result == failed && coordinator == link.Up:

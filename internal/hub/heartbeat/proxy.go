@@ -24,11 +24,11 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// These constants bound how long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease
-// duration, and says so in the query (timeout=). Its next heartbeat is due after a quarter of the lease duration. The hub must
-// meet both limits even if both servers hang, so kubelet gets its answer within answerShare of the shorter limit. The cloud gets
-// cloudShare of that time, but at most cloudLongest, and the coordinator gets the rest. Kubernetes' defaults (10 s each) give 9
-// s, 3.5 of them for the cloud; a lease duration of 8 s gives 1.8 s, 1 of them for the cloud.
+// These constants bound how long a heartbeat may take. kubelet names its own limit in the query (timeout=): the smaller of its
+// status interval and the lease duration. Its next heartbeat is due after a quarter of the lease duration. Even if both servers
+// hang, kubelet gets its answer within answerShare of the shorter of the two times. The cloud gets cloudShare of that, but at
+// most cloudLongest. The coordinator gets the rest. With Kubernetes' defaults, 10 s for both times, the answer takes at most 9 s,
+// 3.5 s of them for the cloud. With a lease duration of 8 s it takes at most 1.8 s, 1 s of them for the cloud.
 const (
 	answerShare  = 0.9
 	cloudShare   = 0.55
@@ -40,8 +40,8 @@ const (
 	// copyLongest bounds a copy that nobody waits for.
 	copyLongest = 5 * time.Second
 
-	// conflictsMost is how often a heartbeat is sent again after a conflict. One conflict may come from a leader that has
-	// changed the Lease by forwarding, and another from one more forwarded write, if that was under way.
+	// conflictsMost is how often a heartbeat is sent again after a conflict. A leader that has forwarded a heartbeat causes one
+	// conflict. A forwarded write that is under way meanwhile may cause another.
 	conflictsMost = 2
 )
 
@@ -52,25 +52,25 @@ var errLinkLeft = errors.New("the cloud link is no longer up")
 type ProxyConfig struct {
 	// Node is the hub's own node, whose Lease this is.
 	Node edge.NodeName
-	// Cloud is a client of the cloud with the node's identity. It must not retry for long by itself: the Proxy's time limits
-	// are in its contexts.
+	// Cloud is a client of the cloud with the node's identity. The Proxy limits each request by its context, so the client must
+	// not retry for long by itself.
 	Cloud coordinationv1client.LeasesGetter
-	// CloudLink is the state of the link that Cloud uses. While it is link.Relayed, the function Relayed returns who relays and
-	// for what. A nil Relayed means that the link is never relayed.
+	// CloudLink is the state of the link that Cloud uses. While the link is relayed, the function Relayed returns by whom, and
+	// for which requests. A nil Relayed means that the link is never relayed.
 	CloudLink *live.Value[link.State]
 	Relayed   func() edge.Relayed
-	// RelaysAt returns the address at which this node's hub relays for others; empty means none. A nil RelaysAt means that it
-	// never relays.
+	// RelaysAt returns the address at which this node's hub relays for others; empty means none. A nil RelaysAt means that this
+	// hub never relays.
 	RelaysAt func() string
-	// Coordinators are the pool's coordinators; each reachable one gets a copy. If there are none, the Proxy does not use
-	// Report, Traffic, Kubelet, Version and Metered, and the cloud gets all the time that kubelet waits.
+	// Coordinators are the pool's coordinators; each reachable one gets a copy. If there are none, the cloud gets all the time
+	// that kubelet waits. The Proxy then does not use Report, Traffic, Kubelet, Version and Metered.
 	Coordinators []Coordinator
 	// Report returns what the hub says of itself, for the pool to see. A nil Report means that it says nothing.
 	Report func() edge.HubReport
 	// Traffic returns what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
-	// Kubelet returns what the hub has found of kubelet's serving certificate, by which the coordinator verifies kubelet. A
-	// zero value is not reported.
+	// Kubelet returns what the hub knows of kubelet's serving certificate, by which the coordinator verifies kubelet. The Proxy
+	// does not report a zero value.
 	Kubelet func() edge.KubeletServing
 	// Version is the hub's own version, for the pool to see; empty is not reported.
 	Version string
@@ -88,23 +88,23 @@ type ProxyConfig struct {
 type History interface {
 	// Number is the history that the cloud is in, as far as is known.
 	Number() edge.History
-	// Went reports that the cloud showed an object at the moment from and, when asked again, at the moment to. The history of
-	// each moment is what Number returned before the cloud was asked.
+	// Went records that the cloud showed an object at the moment from, and later, when asked again, at the moment to. The history
+	// of each moment is what Number returned before the cloud was asked.
 	Went(ctx context.Context, from, to edge.Moment)
 }
 
-// Coordinator is one of the pool's coordinators. All fields are required.
+// Coordinator is one of the pool's coordinators. All fields but Served are required.
 type Coordinator struct {
-	// Leases is a client of the coordinator with the node's identity, and Link is the state of the link that this client uses.
+	// Leases is a client of the coordinator with the node's identity. Link is the state of the link that this client uses.
 	Leases coordinationv1client.LeasesGetter
 	Link   *live.Value[link.State]
-	// Served is told, after each write of a copy, whether the coordinator took it; not if a newer copy called the write off. nil
-	// means no call.
+	// Served is called after each write of a copy, and gets whether the coordinator took the copy. It is not called for a write
+	// that a newer copy has cancelled. A nil Served means no calls.
 	Served func(bool)
 }
 
-// Proxy answers GET, POST and PUT of its own node's Lease. Route only kubelet's requests to it, because it acts with the node's
-// identity, whoever asks. Make one with NewProxy; Run must run while it serves.
+// Proxy answers GET, POST and PUT of its own node's Lease. It acts with the node's identity, whoever asks, so route only
+// kubelet's requests to it. Make one with NewProxy. Run must run while the Proxy serves.
 type Proxy struct {
 	config  ProxyConfig
 	copiers []*copier // one for each coordinator
@@ -248,8 +248,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
-// observed asks the cloud by calling do. It tells the History at which revision the cloud shows the Lease now, and at which it
-// showed the Lease before.
+// observed asks the cloud by calling the function do. It tells the History at which revision the cloud shows the Lease now, and
+// at which the cloud showed it before.
 func (p *Proxy) observed(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
 	now := edge.Moment{History: p.config.History.Number()} // before the question
 	p.mu.Lock()
@@ -459,8 +459,8 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease) *coordi
 	return lease
 }
 
-// result classifies how an attempt ended. An API status is an answer, except 5xx and 429: a server's trouble says nothing about
-// whether the node is alive.
+// result classifies how an attempt ended. An API status counts as an answer, except 5xx and 429, because these are about the
+// server and not about the heartbeat.
 func result(err error) outcome {
 	if err == nil {
 		return took
@@ -486,7 +486,7 @@ func (p *Proxy) direct(
 	return write(ctx)
 }
 
-// update renews the Lease. If a leader's forwarding moved the Lease on, it tries again with a fresh resourceVersion.
+// update renews the cloud's Lease. If a leader has changed the Lease by forwarding, update reads it and tries again.
 func (p *Proxy) update(
 	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
@@ -513,8 +513,8 @@ func (p *Proxy) update(
 		if !apierrors.IsConflict(err) || conflicts == conflictsMost {
 			return nil, err
 		}
-		// A Lease that is gone also conflicts, by its uid. Then the conflict is the answer: kubelet reads the Lease, and
-		// creates it.
+		// If the Lease is gone, the PUT conflicts because of its uid. The conflict is then the answer: kubelet reads the Lease,
+		// and creates it.
 		if _, gone := p.read(ctx); gone != nil {
 			if result(gone) == failed {
 				return nil, gone
@@ -524,18 +524,17 @@ func (p *Proxy) update(
 	}
 }
 
-// mustLook reports whether to read the cloud's Lease before writing it. If a leader may have written the Lease, the read avoids
-// a conflict that is almost certain. If kubelet made the Lease while cut off and a leader has created it in the cloud since,
-// the read finds the cloud's identity of it. If the Lease is gone, the PUT creates it. The read also finds the renewTime that
-// kubelet's must be later than.
+// mustLook reports whether to read the cloud's Lease before a PUT. If a leader may have written the Lease, a PUT without that
+// read would almost certainly conflict. If the cloud's renewTime is unknown, the read finds it, because kubelet's must be later.
+// If kubelet made the Lease while cut off, the read finds the Lease that a leader may have created in the cloud since.
 func (p *Proxy) mustLook(sent *coordinationv1.Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.moved || p.there.IsZero() || forCloud(sent, p.known).ResourceVersion == ""
 }
 
-// next returns kubelet's Lease in the form for the cloud, with a renewTime that advances. A stamp that the cloud took before is
-// no new heartbeat, so the cloud's renewTime stays.
+// next returns kubelet's Lease in the form for the cloud. If kubelet's stamp is earlier than the cloud's, next replaces it: by
+// the cloud's plus 1 µs, or by the cloud's own if the cloud has taken this heartbeat before.
 func (p *Proxy) next(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -568,9 +567,8 @@ func (p *Proxy) signed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// delegated returns the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub that
-// started while cut off uses kubelet's Lease in place of the cloud's. Either kubelet had it from the cloud, or kubelet has just
-// made it and the cloud has yet to give it an identity.
+// delegated returns the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. While the hub
+// does not know the cloud's Lease, it uses kubelet's. Either kubelet had that from the cloud, or kubelet has just made it.
 func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -601,8 +599,8 @@ func (p *Proxy) forget() {
 }
 
 // remember stores the cloud's Lease. The parameter there is the Lease's renewTime; zero means unknown. The last answer counts,
-// even with a lower revision: after the cloud's storage was restored from a backup, later revisions are lower. If an older
-// answer arrives last, that costs one conflict.
+// even if its revision is lower, because revisions are lower after the cloud was restored from a backup. If an older answer
+// arrives last, that costs one conflict.
 func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

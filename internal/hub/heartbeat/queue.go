@@ -14,26 +14,26 @@ import (
 
 // The bounds of forwarding.
 const (
-	// maxAge and ageShare bound how long the leader may take to write a renewal that it has seen. The bound is a quarter of the
-	// lease duration, which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. By then the next
-	// renewal is due, which is worth as much.
+	// maxAge and ageShare bound how long the leader may take to write a renewal that it has seen: a quarter of the lease
+	// duration, and at most 10 s. A quarter is kubelet's own interval (nodeLeaseRenewIntervalFraction), after which the next
+	// renewal is due.
 	maxAge   = 10 * time.Second
 	ageShare = 4
 
 	// transit is the time allowed for a renewal's way from the coordinator to the leader. Counted from when the coordinator
-	// *stored* the renewal, the bound on its age is longer by this time. The term knows that moment to about one renewal of the
-	// election Lease, 1 s.
+	// stored the renewal, the bound on its age (ageBound) is longer by transit. The leader knows that moment only to about 1 s,
+	// because it renews the election Lease once a second.
 	transit = 2 * time.Second
 
 	// parallelMin and parallelMax bound how many writes to the cloud may be under way at a time, each for another node. Between
-	// these bounds, the number is just enough to serve all delegated nodes within serveWithin, half of kubelet's interval. It
-	// is computed from the round trip of earlier writes.
+	// these bounds, their number is just enough to serve all delegated nodes within serveWithin, which is half of kubelet's
+	// interval. The queue computes the number from the round trip of earlier writes.
 	parallelMin = 4
 	parallelMax = 32
 	serveWithin = 5 * time.Second
 
-	// remembered is how many of a node's renewals the queue remembers, so that it recognizes a renewal that another coordinator
-	// repeats. Four renewals span some 40 s. No coordinator is that far behind another.
+	// remembered is how many of a node's renewals the queue remembers, to recognize a renewal that another coordinator repeats.
+	// Four renewals span some 40 s. No coordinator is that far behind another.
 	remembered = 4
 
 	// refusedMin and refusedMax bound the pause of a node whose Lease the cloud has refused; it doubles each time.
@@ -85,12 +85,11 @@ type copied struct {
 	renewed  time.Time // kubelet's stamp
 }
 
-// queue decides what a leader forwards. Its input is what the leader sees at its coordinators, and its output is the renewals
-// to write. A node sends each renewal to all coordinators, so the queue ignores a renewal that it has already seen at another
-// coordinator. It does no I/O and asks no clock.
+// queue decides which renewals a leader writes. Its input is what the leader sees at its coordinators. A node sends each renewal
+// to all coordinators, so the queue ignores a renewal that it has already seen at another one. It does no I/O and asks no clock.
 //
-// The next node served is the one whose last write is longest ago, not the one that has waited longest: if renewals expire before
-// they are served, all nodes have waited equally long.
+// queue serves next the node whose last write is longest ago, and not the node that has waited longest. In an overload, renewals
+// expire before they are served, so all nodes have waited equally long.
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
@@ -109,8 +108,8 @@ type refusal struct {
 	until time.Time
 }
 
-// newQueue returns an empty queue. The parameter self is the leader's own node. The function drop is called for every renewal
-// that the queue gives up or does not accept.
+// newQueue returns an empty queue. The parameter self is the leader's own node. The queue calls the function drop for every
+// renewal that it gives up or does not accept.
 func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
 	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, refused: map[edge.NodeName]refusal{}, drop: drop}
 }
@@ -126,7 +125,7 @@ func (q *queue) count() int {
 	return n
 }
 
-// baseline adds the Leases of a list from a coordinator. None of them counts as a renewal, because nobody knows when it was
+// baseline takes in a list of all Leases at a coordinator. They do not count as renewals, because nobody knows when they were
 // written.
 func (q *queue) baseline(slot int, leases []coordinationv1.Lease) {
 	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
@@ -172,11 +171,11 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	return ""
 }
 
-// change adds a change of a Lease that a coordinator has reported. The parameter now is the present time. The coordinator
-// stored the change later than the time stored; known is false if no such time is known.
+// change takes in a change of a Lease that a coordinator has reported. The parameter stored is a time before the coordinator
+// stored the change; known is false if no such time is known.
 //
-// A copy that has just been marked is a renewal: only a heartbeat from kubelet makes a hub write a copy. A Lease with a known
-// stamp is no renewal, whoever wrote it.
+// A copy that has just been marked is a renewal, because a hub writes a copy only for a heartbeat from kubelet. A Lease whose
+// stamp the queue remembers is no renewal, whoever wrote it.
 func (q *queue) change(slot int, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
 	if why := q.check(lease); why != "" {
@@ -249,8 +248,8 @@ func (q *queue) open(node edge.NodeName, lease *coordinationv1.Lease) *delegated
 	return a
 }
 
-// unmark records that a node is not, or no longer, marked at a coordinator. A node that is marked at no coordinator is
-// forgotten. If a write for the node is under way, its entry stays until that write ends.
+// unmark records that a node has no marked copy at a coordinator. The queue forgets a node that has no marked copy anywhere, as
+// soon as no write for the node is under way.
 func (q *queue) unmark(slot int, node edge.NodeName, why reason) {
 	a := q.nodes[node]
 	if a == nil {
@@ -276,10 +275,10 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 	}
 }
 
-// next returns the renewal to write now, or nil if there is none. The renewal counts as being written until done is called.
-// next drops renewals that are too old, and all renewals from a coordinator where the term is not valid. The leader's own node
-// and the coordinators' nodes come first, then the node whose last write is longest ago. A node whose Lease was refused is
-// skipped during its pause.
+// next returns the renewal to write now; nil means that there is none. The renewal counts as being written until the method done
+// is called. next drops renewals that are too old, and all from a coordinator where the term is not valid. The leader's own node
+// and the coordinators' nodes come first, then the node whose last write is longest ago. A node whose Lease the cloud has refused
+// is skipped until its pause is over.
 func (q *queue) next(now time.Time, valid func(slot int) bool) *sighting {
 	var best *delegated
 	parallel := q.parallel()
@@ -323,7 +322,7 @@ func (q *queue) parallel() int {
 }
 
 // done records that the write of a node's renewal has ended, successful or not. The parameter cloud is the node's Lease in the
-// cloud; nil means unknown. took is how long the cloud took to answer; zero means that it did not.
+// cloud; nil means unknown. The parameter took is how long a successful write took; zero means that the write failed.
 func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.Duration) {
 	a := q.nodes[node]
 	q.writing--
@@ -340,8 +339,8 @@ func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.
 	}
 }
 
-// refuse records that the cloud has refused a node's Lease. The node itself may have caused that, so its next renewal waits.
-// Otherwise the node could use up the writes that all nodes need.
+// refuse records that the cloud has refused a node's Lease, and makes the node's next renewal wait. The node may have caused the
+// refusal. Without the wait, the node could use up the writes that all nodes need.
 func (q *queue) refuse(node edge.NodeName, now time.Time) {
 	was, pause := q.refused[node], refusedMin
 	if now.Sub(was.until) < refusedMax {

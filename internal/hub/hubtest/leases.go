@@ -79,8 +79,8 @@ func (s *LeaseServer) After(fault func(context.Context, LeaseCall) error) {
 	s.after = fault
 }
 
-// Witness sets a function that the server calls with each request at the moment it takes effect, before anything else can see
-// the effect. The function runs under the server's lock and must not call the server.
+// Witness sets a function that the server calls with each request as soon as the request has taken effect, and before anybody can
+// see the effect. The function runs under the server's lock and must not call the server.
 func (s *LeaseServer) Witness(witness func(LeaseCall)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +167,7 @@ func (s *LeaseServer) Restart(start uint64) {
 	}
 }
 
-// SetBack makes revisions count again from start, as after a restore of the storage from a backup. The Leases keep their
-// content.
+// SetBack makes revisions count again from start, as after a restore from a backup. The Leases keep their content.
 func (s *LeaseServer) SetBack(start uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,8 @@ const aliveEvery = 10 * time.Second
 // At is where State is asked.
 var At = &url.URL{Scheme: "https", Host: "coordinator"} // a constant
 
-// State returns a transport that tells a client of the server's Leases as a coordinator does, at edge.PathState. But it tells
-// every client of heartbeats; a coordinator tells only the leader. Faults see the request as the verb watch.
+// State returns a transport over which a client reads edge.PathState. It tells every client of heartbeats, whereas a coordinator
+// tells only the leader. Faults see the request with the verb watch.
 func (s *LeaseServer) State(client string) http.RoundTripper { return teller{s, client} }
 
 type teller struct {
@@ -117,8 +117,8 @@ func (w *stream) next(all bool) (line edge.State, tells, ended bool) {
 	return line, all || news(leases) || news(beats), false
 }
 
-// sinceLocked returns the Leases of a namespace that have changed after a revision; 0 means all Leases. If a Lease was deleted
-// since, it returns all as well.
+// sinceLocked returns the Leases of a namespace that have changed after a revision. It returns all Leases if the revision is 0,
+// or if a Lease was deleted after it.
 func (s *LeaseServer) sinceLocked(revision uint64, namespace string) edge.Leases {
 	said := edge.Leases{Position: fmt.Sprintf("%d/%d", s.starts, s.revision), Whole: revision < max(s.oldest,
 		s.deleted[namespace])}

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// askEvery is the time between two requests for the cloud's authorities. Each request costs 8 KB: it opens a connection of
-	// its own, to see which authority verifies the server. askSoon is the longest wait after a start, and after the link has
-	// come back: the API server may have restarted with a new certificate. askAgain is the pause after a failure.
+	// askEvery is the mean time between two requests for the cloud's authorities. Each request costs 8 KB, because it opens a
+	// connection of its own, to see which authority verifies the server. askSoon is the longest wait after a start and after the
+	// link has come back, when the API server may have a new certificate. askAgain is the pause after a failure.
 	askEvery, askSoon, askAgain = time.Hour, time.Minute, 5 * time.Minute
 
 	// fileNotes holds the notes about the authorities in fileCA.
@@ -65,9 +65,9 @@ type following struct {
 	file string // what was wrong with a file, last
 }
 
-// FollowAuthorities keeps the trusted authorities up to date while the cloud replaces its own, until ctx ends. TrustSet has the
-// rules. It asks the cloud each hour, and soon after the function reachable reports that the link is back. It also reads the
-// node's kubeconfigs when they change. If Config.CAFile is set, it does nothing: then a person replaces the authority.
+// FollowAuthorities keeps the trusted authorities up to date, by the rules of TrustSet, until ctx ends. It asks the cloud about
+// once an hour, and soon after the function reachable reports that the link is back. It also reads the node's kubeconfigs when
+// they change. If Config.CAFile is set, it only waits for ctx to end, because a person then replaces the authorities.
 func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error {
 	if m.cfg.CAFile != "" {
 		<-ctx.Done()
@@ -135,8 +135,8 @@ func (m *Manager) hear(ctx context.Context) bool {
 	return err == nil
 }
 
-// askAuthorities asks the cloud for its authorities, and returns them with the trusted authorities that verified the server. It
-// reads the ConfigMap kube-root-ca.crt as the node. If the node may not read that, it reads the ConfigMap cluster-info, which
+// askAuthorities returns the authorities that the cloud names, in PEM, and the trusted authorities that verified the server. It
+// reads the ConfigMap kube-root-ca.crt as the node. If that is refused or missing, it reads the ConfigMap cluster-info, which
 // kubeadm makes public.
 func (m *Manager) askAuthorities(ctx context.Context) (named []byte, by []*x509.Certificate, err error) {
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), attemptFor)
@@ -195,8 +195,8 @@ func (m *Manager) asAnybody(ctx context.Context, server *url.URL, roots *x509.Ce
 	return named, s.verifiedBy(), err
 }
 
-// readFiles adds authorities that a person has put into kubelet's kubeconfig or the bootstrap kubeconfig. It needs no link, so
-// it is the way back for a node that was cut off while all authorities were replaced.
+// readFiles adds authorities that a person has put into kubelet's kubeconfig or the bootstrap kubeconfig. It needs no link. So it
+// helps a node that was cut off while the cloud replaced all its authorities.
 func (m *Manager) readFiles(ctx context.Context) {
 	named := m.inKubeconfigs()
 	sum := sha256.Sum256(named)
@@ -250,8 +250,8 @@ func (m *Manager) inKubeconfigs() []byte {
 	return bytes.Join(all, []byte("\n"))
 }
 
-// trusted returns the authorities on disk, or errUnknown. The pins (Config.CACertHashes) select the first authorities only.
-// Once those are noted, their successors need no pin.
+// trusted returns the authorities on disk, or errUnknown. If the notes were made with the present pins (Config.CACertHashes), all
+// these authorities count. Otherwise only the pinned ones count.
 func (m *Manager) trusted() (TrustSet, Notes, error) {
 	kept, err := ReadKeyFile(m.disk.File(fileCA))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -282,8 +282,7 @@ func (m *Manager) trusted() (TrustSet, Notes, error) {
 	return set, notes, nil
 }
 
-// pinsDigest returns a digest of the pins, or "none" without pins. It never returns "", because notes that cannot be read have
-// "".
+// pinsDigest returns a digest of the pins, or "none" without pins, but never "", which unreadable notes have.
 func (m *Manager) pinsDigest() string {
 	if len(m.pins) == 0 {
 		return "none"
@@ -296,8 +295,8 @@ func (m *Manager) pinsDigest() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// change saves changed authorities. It writes the notes first: if there are pins, an authority without one counts only with
-// notes (see trusted).
+// change saves what the function decide makes of the present authorities. The parameter who is the source of the change, for the
+// log. The notes are written first, because without them an authority that has no pin does not count.
 func (m *Manager) change(ctx context.Context, who string,
 	decide func(TrustSet, *Notes) (TrustSet, []Change, error),
 ) error {

@@ -25,18 +25,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// tolerance is how wrong a clock may be. Clocks that differ by 5 minutes are common; the other 5 minutes cover the time that a
-// request takes. Kubernetes' own signer dates certificates back by 5 minutes, but other signers do not.
+// tolerance is how far ahead of this node's clock a new certificate may begin: twice the 5 minutes by which clocks commonly
+// differ.
 const tolerance = 10 * time.Minute
 
-// maxChain bounds the certificates that a signer may return for one request: the certificate, and up to 8 authorities of a
-// pool.
+// maxChain bounds the certificates in a signer's answer: the node's own, and up to 8 authorities of a pool.
 const maxChain = 1 + 8
 
 // request says what certificate is wanted.
 type request struct {
 	node edge.NodeName
-	// hub says that the hub's certificate is wanted. Its signer decides the subject, whatever subject the request has, and adds
+	// hub says that the hub's serving certificate is wanted. Its signer decides the subject, whatever the request says, and adds
 	// the authorities that verify the certificate.
 	hub    bool
 	signer string
@@ -98,8 +97,8 @@ func (r request) matches(leaf *x509.Certificate) error {
 	return nil
 }
 
-// accept checks the certificate that a signer returned for key. It returns the content of the file with certificate and key,
-// and the pair. Its error says why the certificate is useless.
+// accept checks what a signer has returned for a key. It returns certificate and key, as the content of a file and as a pair. Its
+// error says why the certificate is useless.
 func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]byte, *tls.Certificate, error) {
 	certs, err := cert.ParseCertsPEM(issued)
 	if err != nil {
@@ -148,8 +147,8 @@ func encodeCerts(certs ...*x509.Certificate) (encoded []byte) {
 	return encoded
 }
 
-// renewAt is when to renew a certificate: at 2/3 to 9/10 of its life, so that nodes that joined together do not renew together.
-// The point is derived from the certificate itself, so it survives restarts.
+// renewAt returns when to renew a certificate: at some point from 2/3 to 9/10 of its life. The certificate's digest decides the
+// point, so nodes that joined together do not renew together, and a restart changes nothing.
 func renewAt(leaf *x509.Certificate) time.Time {
 	const first, last = 2.0 / 3, 9.0 / 10
 	sum := sha256.Sum256(leaf.Raw)
@@ -158,8 +157,7 @@ func renewAt(leaf *x509.Certificate) time.Time {
 	return leaf.NotBefore.Add(time.Duration(life * (first + (last-first)*chance)))
 }
 
-// lacking says why the request needs a new certificate and key in place of pair, at the time now; "" means that it does not.
-// Until the new ones come, pair may still be used.
+// lacking returns why pair must be replaced at the time now; "" means that it need not be. The pair may still be used until then.
 func (r request) lacking(pair *tls.Certificate, now time.Time) string {
 	switch {
 	case pair == nil:

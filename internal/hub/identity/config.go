@@ -23,8 +23,8 @@ type Config struct {
 	// Node is the name that certificates are for. Required.
 	Node edge.NodeName
 
-	// Dir is the directory that the files are kept in, for example /var/lib/yurthub/pki. The Manager makes it 0700, and refuses
-	// a directory that others may write to. Required.
+	// Dir is the directory of the files, for example /var/lib/yurthub/pki. The Manager creates it with mode 0700, and refuses a
+	// directory that others may write to. Required.
 	Dir string
 
 	// Servers are the cloud's API servers, all equal, tried in this order. Required.
@@ -36,35 +36,35 @@ type Config struct {
 	// Dial opens connections to the servers; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// CAFile is a PEM file with the authorities that verify the servers. Empty means that the Manager finds the authority
-	// itself and keeps it in Dir. The Manager takes the authority from BootstrapFile or KubeletKubeconfig if one is a
-	// kubeconfig that names it. Otherwise the Manager discovers it with the bootstrap token.
+	// CAFile is a PEM file with the authorities that verify the servers. If CAFile is empty, the Manager keeps the authorities in
+	// Dir. It takes the first ones from a kubeconfig that names them (BootstrapFile or KubeletKubeconfig), or asks the cloud with
+	// the bootstrap token.
 	CAFile string
 
 	// BootstrapFile holds a bootstrap token, abcdef.0123456789abcdef, or is a kubeconfig with a token or a client certificate.
-	// The Manager reads it whenever it needs a credential; the file need not exist. Empty means that there is no such file.
+	// The Manager reads the file whenever it needs a credential; the file need not exist. An empty path means that there is no
+	// such file.
 	BootstrapFile string
 
-	// CACertHashes pin the discovered authority, as kubeadm's --discovery-token-ca-cert-hash does: each is sha256:HEX of a
-	// public key. Of several authorities only the pinned ones are trusted.
+	// CACertHashes pin the first authorities, as kubeadm's --discovery-token-ca-cert-hash does: each is sha256:HEX of a public
+	// key. An authority that the cloud names later needs no pin.
 	CACertHashes []string
 
-	// KubeletKubeconfig is kubelet's kubeconfig, or a PEM file with its certificate and key. The Manager may use that
-	// certificate to request the hub's own. Empty means that there is no such file.
+	// KubeletKubeconfig is kubelet's kubeconfig, or a PEM file with kubelet's certificate and key. The Manager may show that
+	// certificate when it requests its own. An empty path means that there is no such file.
 	KubeletKubeconfig string
 
-	// Serve is the address at which the hub serves Pods, and for which it needs a second certificate. It may change. The zero
-	// Addr means that the address is not known yet; nil means that Pods are not served.
+	// Serve is the address at which the hub serves Pods, and for which it needs a serving certificate. The address may change.
+	// The zero Addr means that it is not known yet; a nil Serve means that Pods are not served.
 	Serve *live.Value[netip.Addr]
 
-	// ShowAuthorities is called with the authorities, in PEM, that verify the hub's serving certificate, whenever they may have
-	// changed. All Pods must get them. nil means no call.
+	// ShowAuthorities is called whenever the authorities that verify the hub's serving certificate may have changed. It gets them
+	// in PEM, to show them to all Pods. nil means no call.
 	ShowAuthorities func(authorities string)
 
 	// Metrics takes the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
-	// Ends are this machine's clocks and random numbers. The wall clock decides about certificates; pauses use the running
-	// clock.
+	// Ends are this machine's clocks and random numbers. Certificates are judged by the wall clock; pauses use the running clock.
 	Ends ends.Ends
 }
 

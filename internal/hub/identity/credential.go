@@ -107,8 +107,8 @@ func (m *Manager) kubelet() (*source, error) {
 	return s, nil
 }
 
-// kubeconfig reads the current context of a kubeconfig. It returns nil if the context has neither a token nor a certificate
-// with its key, because nothing else is supported. It returns no error, because the parser's errors may quote the content.
+// kubeconfig reads the current context of a kubeconfig. It returns nil if the content can't be read, or if the context has
+// neither a token nor a certificate with its key. It returns no error, because the parser's errors may quote the content.
 func kubeconfig(path string, content []byte) *source {
 	config, err := clientcmd.Load(content)
 	if err != nil {
@@ -146,8 +146,8 @@ func kubeconfig(path string, content []byte) *source {
 	return s
 }
 
-// inline returns the data that a kubeconfig embeds. If there is none, it returns the content of the file at path, relative to
-// the kubeconfig.
+// inline returns data, which a kubeconfig embeds. If data is empty, it returns the content of the file at path. A relative path
+// begins in the kubeconfig's directory.
 func inline(kubeconfig string, data []byte, path string) ([]byte, error) {
 	if len(data) > 0 || path == "" {
 		return data, nil

@@ -109,9 +109,9 @@ func (m *Manager) namedAuthority() (found source, token string, err error) {
 	return found, bootstrap.token, nil
 }
 
-// discover reads the authority from the cloud's public ConfigMap, twice. The first read is from an unverified server; the token
-// must have signed the content, and a hash must pin the authority. The second read is from a server whose certificate this
-// authority signed. The token itself is never sent.
+// discover reads the cloud's public ConfigMap twice, and returns the authority in it. The first read is from an unverified
+// server; the token must have signed the content, and a hash must pin the authority. In the second read that authority must
+// verify the server, and the content must be the same. The token itself is never sent.
 func (m *Manager) discover(ctx context.Context, server *url.URL, token string) ([]byte, error) {
 	id, secret, _ := strings.Cut(token, ".")
 	unverified, err := m.clusterInfo(ctx, server, nil)

@@ -2,9 +2,9 @@
 // the coordinator, and the serving certificate that the hub shows to Pods.
 //
 // A new node starts with a bootstrap token, as kubeadm does, or with its kubelet's certificate. The Manager asks the cluster's
-// own signers by CertificateSigningRequest, with a key that never leaves the node. Between 2/3 and 9/10 of the certificate's
-// life it renews the certificate, using the present one. If the certificate has expired, it tries the token and kubelet's
-// certificate again until one works.
+// own signers by CertificateSigningRequest, with a key that never leaves the node. Between 2/3 and 9/10 of the certificate's life
+// it renews the certificate, and authenticates with the present one. If that has expired, the Manager tries the token and
+// kubelet's certificate again and again until one works.
 //
 // Files, all 0600, in a directory 0700 of their own:
 //
@@ -18,13 +18,13 @@
 //
 // Invariants:
 //   - At every instant a certificate file is the old one or the new one, whole.
-//   - A signer's answer is written only if it belongs to the key, is for this node and this use, and is valid by a clock
-//     that may be some minutes wrong. With a new client certificate, the cloud must also have recognized the node.
-//   - A bootstrap token is sent only to a server with a verified certificate. If no file on the node has that certificate's
-//     authority, the cloud must name it, signed with the token, and a hash must pin it.
+//   - A signer's answer is written only if it belongs to the key, is for this node and this use, and is valid by a clock that may
+//     be some minutes wrong. A new client certificate is written only after the cloud has accepted it.
+//   - A bootstrap token is sent only to a server with a verified certificate. The authority that verifies it comes from a file on
+//     the node, or from the cloud. In the latter case the authority must be signed with the token, and a hash must pin it.
 //   - No log, error or status contains a key or a token.
-//   - Each certificate has at most one request under way, however many hubs share the directory. Another request follows
-//     only if the first was denied, was forgotten, or got a useless answer.
+//   - Each certificate has at most one request under way, however many hubs share the directory. Another request follows only if
+//     the first was denied, was forgotten, or got a useless answer.
 //   - Every goroutine ends with Run.
 //
 // The alternative was client-go's certificate manager with its FileStore, which has these faults:
@@ -40,30 +40,30 @@
 //
 // # Which authorities to trust
 //
-// A TrustSet decides by which authorities a node verifies its cloud while the cloud replaces them. It is a value with two
-// inputs. One is the cloud's list of authorities, read from a server that the set has verified. The other is files that a
-// person has put on the node. It adds before it removes:
+// A TrustSet decides by which authorities a node verifies its cloud while the cloud replaces them. It is a value with two inputs.
+// One input is the cloud's list of authorities, read from a server that the set has verified. The other is files that a person
+// has put on the node. A TrustSet adds at once and removes late:
 //
-//   - A newly named authority is added at once, beside the others. So whoever may publish the list may add an authority:
-//     a node cannot tell a new authority from a false one by itself.
-//   - An authority that is no longer named stays at first. It is removed when it has expired, or when the cloud's answers
-//     have not named it for ForgetNote. The answer that removes it must come from a server that another authority verified.
+//   - A newly named authority is added beside the others. A node cannot tell a new authority from a false one, so whoever may
+//     publish the list may add an authority.
+//   - An authority that is no longer named stays until it has expired, or until the cloud's answers have not named it for
+//     ForgetNote. The answer that removes it must come from a server that another authority verified.
 //   - An answer removes nothing if it is empty, is not PEM, is too long, or does not name the authority that verified its
 //     server.
 //
-// For ForgetNote, only time covered by answers counts: each answer adds at most a TrustStep. So a node that was off, or cut off,
-// or whose clock jumped, forgets no authority.
+// Only time covered by answers counts towards ForgetNote: each answer adds at most a TrustStep. So a node that was off, or cut
+// off, or whose clock jumped, forgets no authority.
 //
 // The alternative was to take the cloud's bundle as it is. One wrong ConfigMap would then cut off every node at once, for good.
 //
 // # kubelet's certificate
 //
 // A KubeletFinder finds the certificate with which this node's kubelet serves. The pool's coordinator verifies kubelet by that
-// certificate, whoever signed it. The finder reads kubelet's files and never asks kubelet's port, because any program of the
-// node can take that port while kubelet restarts. It reads no key: if certificate and key are in one file, it stops between
-// them.
+// certificate, whoever signed it. The finder reads kubelet's files and never asks kubelet's port, because any program of the node
+// can take that port while kubelet restarts. It reads no key: if certificate and key are in one file, the finder stops reading
+// between them.
 //
-// It reads the files every few seconds, so it finds a new certificate without a notification. Heartbeats use the last result,
+// It reads the files every few seconds, because kubelet tells nobody of a new certificate. Heartbeats use the last result,
 // because a heartbeat must not wait for a disk.
 //
 // The alternative was to have the cluster sign all kubelets' certificates (serverTLSBootstrap). That is better where it is on,

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// attemptFor bounds one attempt to get a certificate. approvalFor is how long the attempt waits for a request that it has
-	// just made. kube-controller-manager signs a request within a second if it approves the request by itself. Any other
-	// request waits for a person, so each later attempt looks at it only once.
+	// attemptFor bounds one attempt to get a certificate. approvalFor is how long an attempt waits for the approval of a request
+	// that it has made, because some requests are approved automatically, within a second. The others wait for a person, so later
+	// attempts look only once.
 	attemptFor  = 2 * time.Minute
 	approvalFor = 30 * time.Second
 
@@ -148,8 +148,8 @@ func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 	return found, without
 }
 
-// requestKey returns the key of the request under way, or a new key for a new request. It writes a new key to disk first: if
-// that fails, writing the certificate would fail too, and there is no point in asking the cloud.
+// requestKey returns the key of the request under way, or a new key if no request is under way. It writes a new key to disk
+// before the cloud is asked, so that a restart continues with the same request. The result fresh says that the key is new.
 func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
 	encoded, err := ReadKeyFile(m.disk.File(k.fileKey()))
 	if err == nil {

@@ -19,12 +19,11 @@ type Held struct {
 	// yet, but it has a credential to get one. If Authorities has no Problem and lists no authority, the authorities still have
 	// to be discovered.
 	Status
-	// Pair proves to the cloud who the node is: the hub's own certificate, or else another one on the node; nil means none.
+	// Pair is the certificate by which the cloud knows the node: the hub's own, or else another one on the node; nil means none.
 	// PairFrom describes it for people.
 	Pair     *tls.Certificate
 	PairFrom string
-	// Roots are the authorities by which the node verifies the cloud, from the file RootsFrom; nil means that they are not
-	// known.
+	// Roots are the authorities that verify the cloud, from the file RootsFrom; nil means that they are not known.
 	Roots     *x509.CertPool
 	RootsFrom string
 }
@@ -121,8 +120,8 @@ func (h *Held) holds(set TrustSet, from string, err error) {
 	}
 }
 
-// heldAuthorities returns the authorities that are on the node, and the file that they come from. An empty set means that they
-// have to be discovered.
+// heldAuthorities returns the authorities on the node, and the path of their file. An empty set without an error means that the
+// cloud must be asked for them.
 func (m *Manager) heldAuthorities() (set TrustSet, from string, err error) {
 	if path := m.cfg.CAFile; path != "" {
 		set, err = readAuthorities(path)

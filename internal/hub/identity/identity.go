@@ -24,21 +24,19 @@ import (
 )
 
 const (
-	// poll is how often the Manager looks at the files and the time. Another process or a person may have changed a file, a
-	// clock may have been set, and a machine may have slept.
+	// poll is how often the Manager looks at the files and the clock, because a person may have changed either.
 	poll = 30 * time.Second
 
 	// pauseMin is the first pause after a failure; see run.Backoff.
 	pauseMin = 2 * time.Second
-	// pauseUnreachable is the longest pause while no server answers: a try costs next to nothing, and a node with an expired
-	// certificate has no cloud until a try succeeds. pauseAnswered is the longest pause while a server answers but refuses:
-	// then a person has to act.
+	// pauseUnreachable is the longest pause while no server answers. It is short, because a node with an expired certificate has
+	// no cloud until a try succeeds. pauseAnswered is the longest pause after other failures, most of which a person must mend.
 	pauseUnreachable = time.Minute
 	pauseAnswered    = 5 * time.Minute
 	// pauseDone is the shortest time between two certificates, however short their lives.
 	pauseDone = time.Minute
 
-	// ensureTries is how often Ensure tries to get a certificate, with pauses of at most pauseEnsure. expiredFor is how long
+	// ensureTries is how many times Ensure tries to get a certificate, with pauses of at most pauseEnsure. expiredFor is how long
 	// Ensure tries to replace an expired certificate.
 	ensureTries = 10
 	pauseEnsure = 15 * time.Second
@@ -53,8 +51,8 @@ type Manager struct {
 	disk    KeyDir
 	client  *rotation
 	serving *rotation
-	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only the goroutine that keeps the client certificate
-	// uses it.
+	// kubeletsTrouble says why the last try to renew kubelet's certificate failed; "" means that it did not fail. Only the
+	// goroutine that keeps the client certificate uses it.
 	kubeletsTrouble string
 	following       following
 }
@@ -100,10 +98,10 @@ func (m *Manager) Files() (ca, cert, key string) {
 	return ca, pair, pair
 }
 
-// Ensure returns nil once the files exist and the certificate is for this node. If the node has a valid certificate, Ensure
-// makes no request. If the certificate has expired, Ensure tries for 5 seconds to replace it and then returns nil: a node that
-// starts while cut off must start, and Run continues to try. If there is no certificate, Ensure tries ten times, some minutes
-// in all; its error says what was missing.
+// Ensure returns nil once the files exist and the certificate is for this node. If the node has a valid certificate, Ensure makes
+// no request. If the certificate has expired, Ensure tries to replace it for 5 seconds and then returns nil, because a node must
+// also start while it is cut off; Run goes on trying. If there is no certificate, Ensure tries ten times, some minutes in all;
+// its error says what was missing.
 //
 // Ensure must not be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {
@@ -153,9 +151,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving returns the certificate with which the hub serves at Config.Serve; use it as tls.Config.GetCertificate. Run gets that
-// certificate from the pool's authority, keeps it and renews it. The pool's authority signs only where our chart is installed
-// in the cloud. Until there is a certificate, handshakes fail with an error that says why.
+// Serving returns the certificate with which the hub serves at Config.Serve; use it as tls.Config.GetCertificate. Run gets and
+// renews that certificate. Without our chart in the cloud nobody signs it. Until there is a certificate, handshakes fail with an
+// error that says why.
 func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if pair := m.serving.pair.Get(); pair != nil {
 		// Without the authorities, which whoever trusts them has.
@@ -167,8 +165,7 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with yet")
 }
 
-// Served has the hub's certificate for Config.Serve, followed by the authorities that verify it; nil means that there is none
-// yet.
+// Served has the hub's certificate for Config.Serve, followed by the authorities that verify it; nil means none yet.
 func (m *Manager) Served() *live.Value[*tls.Certificate] { return m.serving.pair }
 
 // Status is the state of a node's certificates.
@@ -285,8 +282,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 	}
 }
 
-// serveAt returns the address at which Pods are served. It is not valid if Pods are not served, or if the address is not known
-// yet.
+// serveAt returns the address at which Pods are served. It is invalid if Pods are not served or the address is not known.
 func (m *Manager) serveAt() netip.Addr {
 	if m.cfg.Serve == nil {
 		return netip.Addr{}
@@ -412,8 +408,8 @@ type rotation struct {
 func (k *rotation) filePair() string { return k.file + ".pem" }
 func (k *rotation) fileKey() string  { return k.file + ".request.key" }
 
-// adopt makes a pair the one in use. If pair is nil, the present one stays in use: a file that can't be read for a while must
-// not cost the node its identity.
+// adopt puts a pair into use. A nil pair changes nothing, because a file that can't be read for a while must not cost the node
+// its identity.
 func (k *rotation) adopt(pair *tls.Certificate) {
 	if pair != nil {
 		k.pair.Set(pair)

@@ -19,8 +19,8 @@ var ErrLocked = errors.New("another process is asking for a certificate in the s
 // KeyDir is a directory with keys, certificates and tokens. A caller that changes a file must hold the lock for it.
 type KeyDir struct {
 	Path string
-	// Before, if set, is called before each step of Write and can make it fail: tests simulate a broken disk or a crash with
-	// it.
+	// Before is called before each step of a change of files, and can make the step fail. Tests simulate broken disks and crashes
+	// with it. nil means no call.
 	Before func(step string) error
 }
 
@@ -54,8 +54,8 @@ func (d *KeyDir) Lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// Write replaces a file in one step that survives a power cut. The caller holds the lock, so the temporary file can have a
-// fixed name. Write removes a temporary file that a crash left behind.
+// Write replaces a file in one step. After a power cut the file is the old one or the new one, whole. Only one caller may write a
+// file at a time, because the temporary file has a fixed name.
 func (d *KeyDir) Write(name string, content []byte) (err error) {
 	path := d.File(name)
 	temporary := path + ".new"

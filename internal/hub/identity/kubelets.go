@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// renewKubelets replaces kubelet's certificate and key with the hub's when kubelet's is due for renewal. A kubelet behind the
-// hub shows a token, so it does not renew its certificate. If the hub is removed, kubelet uses the certificate that it finds.
-// Both certificates identify the same node. renewKubelets reports a failure once.
+// renewKubelets copies the hub's client certificate and key into kubelet's file when kubelet's certificate is due for renewal.
+// Both certificates are for the same node. A kubelet behind the hub does not renew its certificate, but needs it again if the hub
+// is removed. A failure is logged once.
 func (m *Manager) renewKubelets(ctx context.Context) {
 	if m.cfg.KubeletKubeconfig == "" {
 		return
@@ -59,8 +59,7 @@ func (m *Manager) giveKubelet() (bool, error) {
 	return true, replace(path, content, "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
 }
 
-// pairFile returns the file that holds both certificate and key of a kubeconfig's user. It returns "" if there is no such file:
-// a certificate inside the kubeconfig, or in separate files, is for somebody else to renew.
+// pairFile returns the file that holds both certificate and key of a kubeconfig's user; "" means that there is none.
 func pairFile(kubeconfig string) (string, error) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +78,8 @@ func pairFile(kubeconfig string) (string, error) {
 	return user.ClientKey, nil
 }
 
-// replace gives a file new content. If path is a symlink, as kubelet makes it, the content goes into a file called name beside
-// it, and the link is then changed to that file.
+// replace gives the file at path new content. If path is a symlink, as kubelet makes it, replace writes the content to a file of
+// the given name beside it, and points the link to that file.
 func replace(path string, content []byte, name string) error {
 	dir := KeyDir{Path: filepath.Dir(path)}
 	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {

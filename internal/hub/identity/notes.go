@@ -7,14 +7,15 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Notes are stored beside a TrustSet's certificates. An authority is trusted only if the file of certificates has it. If the
-// Manager has pins, and the notes can't be read or are of other pins, only the pinned ones of that file are trusted.
+// Notes are stored beside the file of a TrustSet's certificates. No authority is trusted because of the notes alone. If the
+// Manager has pins, and the notes can't be read or were made with other pins, only the pinned authorities of that file are
+// trusted.
 type Notes struct {
 	Version int `json:"version"`
 	// Pins is a digest of the hashes that selected the first authority. These hashes say nothing about its successors.
 	Pins string `json:"pins,omitempty"`
-	// File is a digest of the bundle that was last read from a file of the node. A bundle with the same digest is ignored.
-	// Otherwise a forgotten file would keep an authority that the cloud has given up.
+	// File is a digest of the authorities that were last read from the node's kubeconfigs. The same authorities are not added a
+	// second time, because the cloud may have given them up since.
 	File string `json:"file,omitempty"`
 	// Asked is TrustSet.Asked.
 	Asked time.Time `json:"asked,omitzero"`
@@ -32,8 +33,8 @@ type Note struct {
 // notesVersion is the version of the format.
 const notesVersion = 1
 
-// ReadNotes returns the TrustSet of a file of certificates, with what the notes say of these. Notes that cannot be read say
-// nothing.
+// ReadNotes returns the TrustSet of a PEM file of certificates, with what the notes say about each. If the notes can't be read,
+// they count as empty.
 func ReadNotes(certificates, notes []byte) (TrustSet, Notes, error) {
 	all, err := cert.ParseCertsPEM(certificates)
 	if err != nil {

@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// nameOwn is the certificate that kubelet makes for itself. nameBootstrapped is the certificate that the cluster signs for
-	// kubelet, followed by its key. Both are kubelet's own names for files in its --cert-dir.
+	// nameOwn is the file of the certificate that kubelet makes for itself. nameBootstrapped is the file of the certificate that
+	// the cluster signs for kubelet, followed by its key. kubelet uses both names in its --cert-dir.
 	nameOwn, nameBootstrapped = "kubelet.crt", "kubelet-server-current.pem"
 	// maxSettings and maxCertificate bound what is read, in bytes.
 	maxSettings, maxCertificate = 1 << 20, 64 << 10
-	// keyless is the size of the read buffer. It is less than the length of the line that begins a key. So when the certificate
-	// before the key has been read, the buffer holds nothing of the key.
+	// keyless is the size of the read buffer, in bytes. It is less than the length of the line that begins a key. So once a
+	// certificate has been read to its end, the buffer holds nothing of a key that follows.
 	keyless = 16
 	// lookEvery is how often Run looks: twice for each heartbeat.
 	lookEvery = 5 * time.Second
@@ -44,8 +44,8 @@ const (
 type KubeletConfig struct {
 	// Settings is kubelet's configuration file. Empty means that kubelet has none.
 	Settings string
-	// Certificate is the file with kubelet's serving certificate, or the directory where kubelet keeps it. In a directory,
-	// kubelet's configuration (Settings) says which file it is.
+	// Certificate is the file with kubelet's serving certificate, or the directory where kubelet keeps its certificates. For a
+	// directory, kubelet's configuration (Settings) says which file is read.
 	Certificate string
 	// Authorities is the file with the cloud's authorities.
 	Authorities string

@@ -21,8 +21,9 @@ func (m *Manager) showAuthorities() {
 	m.cfg.ShowAuthorities(string(all))
 }
 
-// verifiable returns an error unless one of the authorities that came with a hub's certificate has signed it for servers. It
-// ignores the certificate's own NotBefore and NotAfter: a clock may be slow, and a node may have been off for long.
+// verifiable returns an error unless one of the authorities that came with a hub's certificate has signed it for servers. An
+// expired certificate is accepted, and one that is not valid yet, because a clock may be wrong and a node may have been off for
+// long.
 func verifiable(pair *tls.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	if len(pair.Certificate) == 1 {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ForgetNote is for how long the cloud's answers must leave out an authority before it is no longer trusted. A cloud that
-	// takes a change back within that time is still trusted.
+	// ForgetNote is for how long the cloud must leave an authority out of its answers before the node no longer trusts it. Until
+	// then, the cloud can take the change back.
 	ForgetNote = 7 * 24 * time.Hour
 	// TrustStep is the most that one answer adds to the time for which an authority has been left out.
 	TrustStep = 2 * time.Hour
@@ -54,8 +54,8 @@ var (
 	ErrTooMany = fmt.Errorf("more than %d authorities are too many", MaxAuthorities)
 )
 
-// Heard returns the TrustSet after the cloud has named its authorities, in PEM. The parameter by has the authorities that
-// verified the server.
+// Heard returns the TrustSet after an answer of the cloud. The parameter named has the authorities in the answer, in PEM; the
+// parameter by has those that verified the server.
 func (s TrustSet) Heard(named []byte, by []*x509.Certificate, now time.Time) (TrustSet, []Change, error) {
 	said, err := parse(named, now)
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *TrustSet) miss(said, by []*x509.Certificate, asked, now time.Time) (cha
 	return changes
 }
 
-// add adds the authorities that are not there yet. If there is no room for all of them, it returns ErrTooMany, and the set must
-// not be used.
+// add adds the authorities that the set lacks. If it returns ErrTooMany, there is no room for all of them, and the caller must
+// not use the set.
 func (s *TrustSet) add(said []*x509.Certificate, now time.Time) (changes []Change, err error) {
 	for _, c := range said {
 		if slices.ContainsFunc(s.Authorities, func(a Authority) bool { return a.Cert.Equal(c) }) {
@@ -132,10 +132,10 @@ func (s *TrustSet) add(said []*x509.Certificate, now time.Time) (changes []Chang
 	return changes, nil
 }
 
-// Early returns when to renew a node's certificate before its usual time, because the authority that signed it has a successor.
-// Zero means that this is not needed. The cloud may stop accepting the old authority at any time, and so may Pods. A node does
-// not know which authority signs now, so it requests a certificate to find out. If the old authority has signed again, the node
-// requests one more later, for up to two weeks after the change.
+// Early returns when to renew a certificate before its usual time, because the authority that signed it has a successor; the zero
+// time means not before. The cloud may stop accepting the old authority at any time. A node does not know which authority signs
+// now, so it requests a certificate to find out. If the old authority still signs, the node asks again later, until two weeks
+// after the change.
 func (s TrustSet) Early(leaf *x509.Certificate) time.Time {
 	// backdated is how far Kubernetes' signer dates certificates back, giveUp how long after a change there are renewals.
 	const backdated, giveUp = 5 * time.Minute, 14 * 24 * time.Hour

@@ -17,9 +17,9 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// agents are the programs that Join and Reset restart so that they use the new path to the API server. Two things do not change
-// in a running container: its environment, which holds the API server's address, and what kube-proxy has read from its
-// kubeconfig. Owners of other programs restart them.
+// agents are the programs that Join and Reset restart, so that they use the new path to the API server. A running container keeps
+// its environment, which has the API server's address, and kube-proxy keeps what it has read from its kubeconfig. Owners of other
+// programs must restart those themselves.
 var agents = []string{"kube-proxy", "coredns", "flanneld"}
 
 // Files with the address at which Pods are served, and with the authorities by which they verify the hub.
@@ -35,11 +35,11 @@ const (
 )
 
 const (
-	// approvalFor is how long Join waits for the hub's serving certificate. An approving controller takes a second. Where
-	// nothing approves the certificate, kubelet must not wait longer.
+	// approvalFor is how long Join waits for the hub's serving certificate. A controller that approves certificates takes a
+	// second. If there is no such controller, kubelet must not wait longer.
 	approvalFor = 30 * time.Second
-	// shownFor is how long kubelet may take to update a Pod's mounted files, which it checks each minute. againFor is how long
-	// a container may take to restart.
+	// shownFor is how long kubelet may take to update a Pod's mounted files, which it does each minute. againFor is how long a
+	// container may take to restart.
 	shownFor, againFor = 2 * time.Minute, time.Minute
 )
 
@@ -93,8 +93,8 @@ func (j *joiner) agentsReady() bool {
 	return false
 }
 
-// podsAt returns the hub's address for Pods, from its settings and its notes; the zero value if they have none. It does not say
-// whether Pods are told that address, which a PoolSettings can decide as well.
+// podsAt returns the address at which the hub serves Pods, from the node's files; the zero AddrPort means none. It does not say
+// whether Pods get that address, because a PoolSettings can decide that.
 func (h *hand) podsAt() netip.AddrPort {
 	settings, _ := h.content(fileConfig)
 	value := func(name string) string {
@@ -134,9 +134,9 @@ func (h *hand) authorities() (all []string) {
 	return all[min(1, len(all)):] // the first is the hub's own
 }
 
-// turn restarts those of the node's agents that use the wrong path. If through is true, they should use the hub at this
-// address, otherwise the cloud directly. It first waits until kubelet has updated the agent's mounted files. It prints what
-// does not work. If an agent can't be ended, the hand has that error, and does nothing more.
+// turn ends those of the node's agents that use the wrong path, and waits until kubelet has started them again. If through is
+// true, the right path is through the hub, otherwise straight to the cloud. Before it ends an agent, turn waits until kubelet has
+// updated the agent's mounted files. It prints what does not work. If it can't end an agent, the hand keeps the error.
 func (h *hand) turn(hub netip.AddrPort, through bool) {
 	if h.err != nil || h.where.DryRun || !h.where.starts() || !hub.IsValid() {
 		return
@@ -180,9 +180,9 @@ func (h *hand) turn(hub netip.AddrPort, through bool) {
 	}
 }
 
-// given reports whether a Pod's mounted files all lead to the hub if through is true, or whether none does if it is false. It
-// looks at the authorities by which the Pod verifies the API server, and at kube-proxy's kubeconfig. It ignores files that are
-// not where kubelet usually keeps them.
+// given reports whether kubelet has updated a Pod's mounted files: all must lead to the hub if through is true, and none if it is
+// false. It looks at the authorities by which the Pod verifies the API server, and at kube-proxy's kubeconfig. It ignores files
+// that are not where kubelet usually keeps them.
 func (h *hand) given(pod string, hub netip.AddrPort, authorities []string, through bool) bool {
 	for pattern, wants := range map[string][]string{
 		"kubernetes.io~projected/*/ca.crt":                   authorities,

@@ -36,8 +36,8 @@ type Config struct {
 	Where
 	Node, Pool, Servers, Coordinator string
 	CAFile, TokenFile, CACertHash    string
-	// ProxyURL, or the content of ProxyFile, is the proxy on the way to the cloud. Hosts in NoProxy are reached without it.
-	// ServerName is the name in the servers' certificates.
+	// ProxyURL, or the content of ProxyFile, is the URL of the proxy on the way to the cloud. Hosts in NoProxy are reached
+	// without the proxy. ServerName is the name in the API servers' certificates.
 	ProxyURL, ProxyFile, NoProxy, ServerName string
 	proxy                                    string // what ProxyFile has
 	// Settings are other settings of yurthub, NAME=VALUE.

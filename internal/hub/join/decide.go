@@ -273,8 +273,8 @@ users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
 `
 
 // dropinText is a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the token
-// in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. The files that the kubeconfig
-// names are there when kubelet starts: a hub that is ready has made them.
+// in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. kubelet starts after the hub,
+// and a hub that is ready has made the files that the kubeconfig names.
 const dropinText = mark + `
 [Unit]
 Wants=yurthub.service

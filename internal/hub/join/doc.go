@@ -22,16 +22,16 @@
 //	DeliverUpgrade runs as a Pod: it brings a program and its signature, asks for the upgrade, and reports the result
 //	Upgrade        runs on the node as root, under systemd: it verifies, replaces, restarts the hub, judges it, and rolls back
 //
-// Whoever can make Pods in the cloud can choose among released programs, but can't supply a program of their own. The node's
+// Whoever can make Pods in the cloud can choose among released programs, but can't bring a program of their own. The node's
 // present program decides and acts. The Pod writes into one directory, and owns nothing else on the node. A node accepts a
 // program on two conditions. First, a key that was installed at join has signed the program's SHA-256 sum, under a name that
 // states yurthub, this platform and the requested version. Second, that version is not below the floor that the node keeps.
 //
 // Invariants:
 //   - The path of the program always has a complete program: an accepted one, or the one that was there before.
-//   - FileSettled beside it is a link to the last program with which the hub worked. That program judges the new one, and a
-//     rollback restores it.
+//   - FileSettled, beside the program, is a link to the last program with which the hub worked. That program judges the new one,
+//     and a rollback restores it.
 //   - The journal records the upgrade before anything is replaced, so that the next run continues after a kill or a power
 //     cut at any step.
-//   - The hub is without a working program for no longer than UpgradeConfig.Wait and one restart.
+//   - If no run is interrupted, the hub is without a working program for no longer than UpgradeConfig.Wait and some restarts.
 package join

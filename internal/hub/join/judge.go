@@ -44,8 +44,8 @@ type journal struct {
 	UpgradeRequest
 	From  string `json:"from"`
 	State state  `json:"state"`
-	// Tries is how often an upgrade has put the new program in place. After a kill or a power cut, the next run tries once
-	// more; the run after that rolls back.
+	// Tries is how many runs have put the new program in place. A run that a kill or a power cut ends is followed by another run.
+	// The third run rolls back.
 	Tries int `json:"tries"`
 	// Sum is the new program's SHA-256, in hex.
 	Sum string `json:"sum"`
@@ -79,7 +79,7 @@ func (j journal) result() UpgradeResult {
 }
 
 // accept returns an error if a signed program is not what was requested, or is below the floor. The names under which a release
-// has signed it prove three things: that it is yurthub, for which platform it is, and which version it has.
+// has signed the program say whether it is yurthub, for which platform it is, and which version it has.
 func accept(names []string, want, floor, platform string) error {
 	has := ""
 	for _, name := range names {
@@ -171,8 +171,8 @@ const (
 )
 
 // worse returns the findings that were not there before the upgrade and may be the new program's fault; empty means none. The
-// check also asks the cloud's servers itself, without the hub. If that fails, worse ignores findings about the way to the cloud:
-// a cut line is no reason to roll back.
+// check also asks the cloud's servers itself, without the hub. If that fails, worse ignores findings about the way to the cloud,
+// because a cut line is no reason to roll back.
 func worse(before []string, now []finding) string {
 	cut := slices.ContainsFunc(now, func(f finding) bool { return f.What == findingServers })
 	var texts []string

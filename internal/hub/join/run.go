@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// upgradePollPause is between two checks, calm how long the hub must be well.
+	// upgradePollPause is the pause between two checks. calm is how long the hub must be well before an upgrade settles.
 	upgradePollPause = time.Second
 	calm             = 5 * time.Second
-	// stillborn is how often systemd may have started the hub again before that is an answer.
+	// stillborn is how many restarts by systemd itself show that the hub does not work.
 	stillborn = 2
 
 	// maxProgram and maxText bound what is read of what others bring.
@@ -45,7 +45,8 @@ type UpgradeConfig struct {
 	Settings string
 	// Wait is how long the hub may take until it is well.
 	Wait time.Duration
-	// Rest is how long a run lasts after a refusal. Until then systemd does not look for another delivery.
+	// Rest is the pause at the end of a run that has refused a program, or has found that the node has it already. systemd starts
+	// no other run before that.
 	Rest time.Duration
 }
 
@@ -185,8 +186,9 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 	return j, u.link(u.binary(), u.settled())
 }
 
-// verify verifies the delivered program, and tests it beside the running hub as far as possible. It returns a nil journal if
-// the node already has that program. It writes nothing before the program is accepted and is found to differ from the node's.
+// verify verifies the delivered program, and tests it beside the running hub as far as possible. It returns a nil journal if the
+// node already has that program. It writes no file until it has accepted the program, and found that the program differs from the
+// node's.
 func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
@@ -268,8 +270,8 @@ func (u *upgrader) delivered(to io.Writer) (sum [sha256.Size]byte, err error) {
 	return sum, err
 }
 
-// copyProgram copies the delivered program, whose sum is known, beside the present one. It fails if the copy has another sum,
-// because others can still write to the inbox.
+// copyProgram copies the delivered program to a file beside the present one. It fails if the copy has another sum than the
+// parameter sum, because others can still write to the inbox.
 func (u *upgrader) copyProgram(sum [sha256.Size]byte) error {
 	return u.act("take what was delivered", func() error {
 		return create(half(u.binary()), 0o600, func(to io.Writer) error {
@@ -359,7 +361,8 @@ func (u *upgrader) try(ctx context.Context, j journal) (string, error) {
 }
 
 // restart restarts the hub, with the program that is in place. systemctl fails if the hub ends before it is ready; restart then
-// tries once more. If systemd has begun to start the hub, restart returns nil: systemd goes on to start it, and await judges it.
+// tries once more. If systemd has begun to start the hub, restart returns nil, because systemd tries again by itself and await
+// judges the hub.
 func (u *upgrader) restart(ctx context.Context) error {
 	return u.act("restart the hub", func() error {
 		u.system.Sync()
@@ -382,9 +385,8 @@ func (u *upgrader) startAnew(ctx context.Context) (begun bool, err error) {
 	return now != "" && now != before, err
 }
 
-// await waits until the hub has worked for the time calm, and returns "". It returns what is wrong if something still is after
-// UpgradeConfig.Wait, or if the hub keeps ending by itself. The settled program does the check, because a broken new program
-// must not judge itself.
+// await returns "" once the hub has worked for 5 s (calm). After UpgradeConfig.Wait it returns what is still wrong, or earlier if
+// systemd has restarted the hub twice. The settled program does the checks, because a broken new program must not judge itself.
 func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 	until := time.Now().Add(u.cfg.Wait)
 	began := u.system.Restarts(ctx)
@@ -463,7 +465,7 @@ func (u *upgrader) note(j journal) error {
 	return u.write(fileJournal, content, 0o600)
 }
 
-// end reports the result of a request, and then forgets the request. If the run is killed in between, it is reported again.
+// end reports the result of a request, and then forgets the request. If the run is killed in between, the next run reports again.
 func (u *upgrader) end(r UpgradeResult) error {
 	content, err := json.Marshal(r)
 	if err != nil {

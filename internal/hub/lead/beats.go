@@ -22,9 +22,9 @@ func (h Heartbeat) renews(now time.Time) bool {
 	return !h.Changed.IsZero() && now.Sub(h.Changed) <= h.lasts()
 }
 
-// reached returns the reports of the nodes that still renew their Leases at the coordinator, by name. all are the heartbeats that
-// the coordinator has told of. since is when it began to tell of them; zero means that it does not. ok is false if it is too
-// early to know about all nodes.
+// reached returns the reports of the nodes that renew their Leases at the coordinator. The parameter all has the heartbeats that
+// the coordinator has sent. The parameter since is when the coordinator began to send them; zero means that it sends none. ok is
+// false if it is too early to know about all nodes.
 func reached(all []Heartbeat, since, now time.Time) (r report, ok bool) {
 	r, ok = report{
 		nodes: []edge.NodeName{}, traffic: map[edge.NodeName]edge.Traffic{}, kubelets: map[edge.NodeName]edge.KubeletWay{},

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// lineFactor and lineMargin define when another line is better. A request must take lineFactor times as long on the
-	// leader's line, and lineMargin longer. Below lineMargin, a leader's line is always good enough: its pushes then wait no
-	// longer than for a busy API server.
+	// lineFactor and lineMargin define when another line is better than the leader's, if both or neither are metered. A request
+	// must take lineFactor times as long on the leader's line, and lineMargin longer. Less than lineMargin is always good enough
+	// for a leader, because a busy API server makes pushes wait equally long.
 	lineFactor = 2
 	lineMargin = 100 * time.Millisecond
 
-	// lostCosts is the time added to a line's estimate for each unanswered heartbeat of the last ten minutes. It is about as
-	// long as the hub waited for the answer.
+	// lostCosts is added to a line's estimate for each unanswered heartbeat of the last ten minutes. It is about as long as the
+	// hub waited for the answer.
 	lostCosts = time.Second
 
-	// endurable is the longest time of an unmetered line that is better than a metered one in any case.
+	// endurable is how long a request may take on an unmetered line that counts as better than any metered one.
 	endurable = 2 * time.Second
 
 	// linePatience is how long a line must stay better without a break: six heartbeats.
 	linePatience = time.Minute
 )
 
-// takes estimates how long a request takes on a line. It is the time that TCP would wait for the answer, plus lostCosts for
-// each lost heartbeat.
+// takes estimates how long a request takes on a line: as long as TCP would wait for the answer, plus lostCosts for each lost
+// heartbeat.
 func takes(l edge.Line) time.Duration { return l.Answer + 4*l.Spread + time.Duration(l.Lost)*lostCosts }
 
-// better reports whether line a is so much better than line b that a change of leader is worth it. Of two lines, at most one is
-// better than the other.
+// better reports whether line a is so much better than line b that a change of leader is worth it. If better(a, b) is true,
+// better(b, a) is false.
 func better(a, b edge.Line) bool {
 	switch {
 	case a.Metered && !b.Metered:
@@ -45,12 +45,12 @@ func better(a, b edge.Line) bool {
 // comparison decides when a leader hands over to another node. It does no I/O and has no clock.
 type comparison struct {
 	self edge.NodeName
-	// since maps each node to the time since which its line was better than ours at every look.
+	// since is, by node, the time since which the node's line was better than this hub's at every comparison.
 	since map[edge.NodeName]time.Time
 }
 
-// compare compares this node's line with those of the other nodes that could lead. It returns the best node among those whose
-// line was better for linePatience, and false if there is none. lines must have all nodes that could lead, this one included.
+// compare returns the node with the best line among those whose line was better than this node's for linePatience; false means
+// that there is none. The parameter lines must have the lines of all nodes that could lead, this one included.
 func (j *comparison) compare(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
 	own, known := lines[j.self]
 	since := map[edge.NodeName]time.Time{}

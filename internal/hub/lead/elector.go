@@ -28,17 +28,17 @@ type ElectorConfig struct {
 	// Cloud and Coordinator are the states of this hub's links.
 	Cloud, Coordinator *live.Value[link.State]
 	// Leases is a client of the coordinator. There, the hub must be allowed to get, create and update the Lease
-	// kube-system/yurthub. Seen is what the coordinator tells of that Lease (State.Election).
+	// kube-system/yurthub. Seen is that Lease as the coordinator's stream shows it (State.Election).
 	Leases coordinationv1client.LeasesGetter
 	Seen   *live.Value[Sighting]
-	// Lead is the leader's duty, run for one term. When its context ends, it must return within 500 ms without further I/O. If it
-	// returns before its context ends, the elector releases the Lease, and this hub campaigns again after a pause.
+	// Lead is the leader's duty, run for one term. When its context ends, Lead must return within 500 ms without further I/O. If
+	// it returns before its context ends, the elector releases the Lease, and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error
-	// Prove returns an error unless the cloud lets this hub do the leader's duty. The elector calls it before each campaign. nil
-	// means that no proof is needed.
+	// Prove returns an error unless the cloud lets this hub do the leader's duty. The elector calls it before each campaign. A
+	// nil Prove means that no proof is needed.
 	Prove func(ctx context.Context) error
-	// Doubtful reports whether the link to the cloud still counts as up although the cloud leaves a question unanswered. Such a
-	// hub takes no term, because its link may be down while another hub's is up. nil means never.
+	// Doubtful reports whether the cloud leaves a request unanswered while the link still counts as up. The hub then begins no
+	// term, because its link may be down while another hub's is up. A nil Doubtful means never.
 	Doubtful func() bool
 	// Metrics registers the metrics of the role. nil means that they are not exported.
 	Metrics prometheus.Registerer
@@ -98,8 +98,8 @@ func (k *Elector) Renewed() time.Time {
 	return k.board.since(lease)
 }
 
-// Run takes part in the election until ctx ends. Then it releases the Lease if this hub holds it, and returns nil. That takes
-// at most about two seconds (the duty's grace and one request) if the duty keeps its contract.
+// Run takes part in the election until ctx ends. Then it releases the Lease if this hub holds it, and returns nil. If the duty
+// returns in time, that takes at most about two seconds.
 func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
@@ -178,8 +178,8 @@ func (k *Elector) publish(logger klog.Logger, before, now Standing, why Event) {
 	}
 }
 
-// reportClash reports another process that holds the Lease under this node's name. For up to leaseDuration this can be the
-// hub's own predecessor, which crashed. After that it is a second hub with this node's name and certificate.
+// reportClash reports another process that holds the Lease under this node's name. For up to leaseDuration this can be the hub's
+// own predecessor, which crashed. After that time the other process is a second hub with this node's name and certificate.
 func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 	other := ""
 	if lease != nil {
@@ -194,8 +194,8 @@ func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 		"here before, two machines have the same node name: give one of them another", "holder", other)
 }
 
-// campaign runs one candidacy: elect, lead, release, and a pause if the duty failed. It sends Won and Lost as they happen, and
-// Ended last.
+// campaign runs one candidacy, and pauses after it if the proof or the duty has failed. It sends the events Won and Lost as they
+// happen, and Ended last.
 func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := k.config.Ends.Running()
@@ -303,8 +303,8 @@ type duty struct {
 	failure error // why it ended unasked; set before done is closed
 }
 
-// term leads until ctx ends, the elector gives up, the duty returns, or the Lease no longer belongs to this term. When term
-// returns, the fence has fallen.
+// term leads until ctx ends, the elector gives up, the duty returns, or the Lease no longer belongs to this term. It returns
+// after the fence has fallen, and after the duty has returned or leadGrace is over.
 func (k *Elector) term(
 	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
 ) *duty {

@@ -7,16 +7,16 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// LeaseRevision returns a Lease's resourceVersion as a number. It orders the writes of one server. A missing resourceVersion,
-// or one that is not a number, gives 0.
+// LeaseRevision returns a Lease's resourceVersion as a number, which orders the writes of one server. It returns 0 for a missing
+// resourceVersion, or for one that is not a number.
 func LeaseRevision(lease *coordinationv1.Lease) uint64 {
 	revision, _ := edge.ParseRevision(lease.ResourceVersion)
 	return uint64(revision)
 }
 
-// Unmanaged returns the managedFields for an update of a Lease. If the API server keeps any for it, this is one empty entry,
-// otherwise nil. The empty entry makes the API server drop them, and record none until somebody applies the object. Without the
-// entry the API server keeps those that it has, and sends them with each answer.
+// Unmanaged returns the managedFields for an update of a Lease: one empty entry if the known Lease has any, otherwise nil. The
+// entry makes the API server drop the managedFields, and record none until somebody applies the object. Without the entry the API
+// server keeps them, and sends them with each answer.
 func Unmanaged(known *coordinationv1.Lease) []metav1.ManagedFieldsEntry {
 	if len(known.ManagedFields) == 0 {
 		return nil

@@ -21,8 +21,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// AnnotationInstance on the election Lease names the process that holds it. It distinguishes processes with the same node name: a
-// hub before and after a restart, or a clone that should not exist.
+// AnnotationInstance on the election Lease names the process that holds it. The name tells apart processes with the same node
+// name: a hub before and after a restart, or a clone that should not exist.
 const AnnotationInstance = "openyurt.io/hub-instance"
 
 var (
@@ -32,9 +32,9 @@ var (
 	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
-// lock is one campaign's access to the election Lease. It implements resourcelock.Interface. Get answers from the board as soon
-// as there is something to decide. Update writes at most one renewal per renewEvery. Only the elector's goroutine calls these
-// methods; release runs after that goroutine has ended.
+// lock is one campaign's access to the election Lease. It implements resourcelock.Interface. Get waits until there is something
+// to decide, and answers from the board. Update writes at most one renewal per renewEvery. Only the elector's goroutine calls
+// these methods. The method release runs after that goroutine has ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -55,8 +55,8 @@ type lock struct {
 
 var _ resourcelock.Interface = (*lock)(nil)
 
-// Get returns the record of the Lease, with its duration limited to ours. While another hub holds the Lease, Get blocks until the
-// Lease has changed or the holder's time is nearly up.
+// Get returns the record of the Lease, with its duration limited to leaseDuration. While another hub holds the Lease, Get blocks
+// until the Lease has changed or the holder's time is nearly up.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if !l.refused.IsZero() {
 		// The coordinator lets no hub lead yet, or not this one. Its answer says until when, but only in words for people.
@@ -105,8 +105,8 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		// The elector would count from its first look, when this campaign began. The board got the Lease earlier.
 		record.HolderIdentity = ""
 	}
-	// The elector compares this with the previous value. Any write counts as a sign of life, even from a holder whose clock
-	// stands still.
+	// The elector compares raw with the previous value. Any write counts as a sign of life, even from a holder whose clock stands
+	// still.
 	raw, err := json.Marshal(struct {
 		resourcelock.LeaderElectionRecord
 		UID, Revision string
@@ -123,9 +123,9 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, nil
 }
 
-// news waits until there is something new for the elector, and returns the board's Lease. Without the wait, an idle hub would
-// wake ten times a second to find another hub's Lease unchanged. When the holder's time is nearly up, news returns early enough
-// for one more poll, because the elector reads the clock before it calls Get.
+// news waits until the board has something new for the elector, and returns the board's Lease. Without the wait, an idle hub
+// would wake up to ten times a second to find another hub's Lease unchanged. When the holder's time is nearly up, news returns
+// one poll early, because the elector reads the clock before it calls Get.
 func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
 	lease, known, changed := l.board.watch()
 	wait := l.ends.Until(l.wake)
@@ -179,8 +179,7 @@ func transitions(lease *coordinationv1.Lease) int32 {
 	return *lease.Spec.LeaseTransitions
 }
 
-// Create creates the Lease with this hub as its holder. During a term it fails: the Lease is gone and the term ended with it.
-// The next leader starts a new count of terms.
+// Create creates the Lease with this hub as its holder. It fails during a term, because the term has ended with the former Lease.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	switch {
 	case l.term != nil:
@@ -249,9 +248,9 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	return nil
 }
 
-// release gives up the Lease, if this process holds it. Another hub can then take it without waiting. If heir is set, at first
-// only that node's hub can. A write that was under way when the campaign ended may have taken effect unnoticed, so in doubt
-// release reads the Lease first.
+// release gives up the Lease if this process holds it, so that another hub can take it without waiting. If heir is set, only the
+// heir's hub can take it during yieldWait. If a write got no answer, release reads the Lease first, because the write may have
+// taken effect.
 func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 	for attempt := 0; ; attempt++ {
 		if l.suspect {
@@ -294,7 +293,7 @@ func (l *lock) Describe() string { return edge.NamespaceSystem + "/" + edge.Leas
 // RecordEvent does nothing: a pool's coordinator keeps no Events about elections.
 func (l *lock) RecordEvent(string) {}
 
-// board is this hub's knowledge of the election Lease, from what the coordinator tells and from its own reads and writes. It
+// board has what this hub knows of the election Lease, from the coordinator's stream and from its own reads and writes. It
 // announces changes.
 type board struct {
 	clock ends.Clock
@@ -338,7 +337,7 @@ func (b *board) gone() {
 	b.setLocked(nil, true)
 }
 
-// since returns when the board got this version of the Lease, nil for none; the present time if it has another.
+// since returns when the board got this version of the Lease, or the present time if it has another. A nil lease means none.
 func (b *board) since(lease *coordinationv1.Lease) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -357,8 +356,8 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	b.changed = make(chan struct{})
 }
 
-// quiet returns ctx with a logger that drops the elector's messages. The elector logs each failed attempt as an error, ten
-// times a second. This package logs what matters, once.
+// quiet returns ctx with a logger that drops the elector's messages. The elector logs each failed attempt as an error, up to ten
+// times a second.
 func quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.Logger{})
 }

@@ -37,7 +37,7 @@ type Standing struct {
 	Role Role
 	// Leader is the pool's leader as far as this hub knows; empty if it knows of none.
 	Leader edge.NodeName
-	// Transitions is how often the election Lease has changed its leader. It tells the terms of one Lease apart. It is 0 while
+	// Transitions is how often the election Lease has changed its leader, so it tells the terms of one Lease apart. It is 0 while
 	// Leader is empty.
 	Transitions int32
 }

@@ -15,7 +15,7 @@ func (k *Elector) observe(ctx context.Context) {
 	}
 }
 
-// see stores what the coordinator tells. It lags behind this hub's own writes, so it may still tell of an earlier Lease.
+// see stores what the coordinator tells, unless the board already has a newer version of the Lease from this hub's own writes.
 func (b *board) see(s Sighting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

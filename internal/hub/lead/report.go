@@ -28,8 +28,7 @@ const (
 	reportEvery = 5 * time.Second
 	// sayEvery is how often the reporter repeats an unchanged report, unless ReporterConfig.Every is set.
 	sayEvery = time.Minute
-	// hubsEvery: while the sum about hubs is unchanged, only one of so many reports carries it, because the sum is half of a
-	// small pool's report.
+	// hubsEvery says that only every fifth report carries an unchanged sum about hubs. The sum is half of a small pool's report.
 	hubsEvery = 5
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
@@ -39,8 +38,8 @@ const (
 type ReporterConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Cloud is a client of the cloud with the pool's forwarding identity. It must be allowed to get, update and create the Leases
-	// that edge.PoolName.ReportLease names in kube-node-lease (see internal/cloud/forwarding).
+	// Cloud is a client of the cloud with the pool's forwarding identity. This identity must be allowed to get, update and create
+	// the Leases that edge.PoolName.ReportLease names in kube-node-lease (internal/cloud/forwarding grants that).
 	Cloud coordinationv1client.LeasesGetter
 	// Every returns how often to repeat an unchanged report; nil means each minute. The cloud trusts a report for two and a
 	// half times that interval.
@@ -71,7 +70,7 @@ func NewReporter(cfg ReporterConfig) *Reporter {
 	return &Reporter{cfg: cfg, beats: map[edge.Slot]func() ([]Heartbeat, time.Time){}}
 }
 
-// Lines returns the lines of the nodes that renew at the coordinator in a slot and have a link to the cloud, as they report
+// Lines returns the lines of the nodes that renew at a slot's coordinator and have a link to the cloud, as these nodes report
 // them. It returns nil if this hub does not lead there.
 func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.Line {
 	r.mu.Lock()
@@ -97,8 +96,9 @@ func (r *Reporter) leads(from Source) (end func()) {
 	}
 }
 
-// sees returns what this hub sees at the coordinators in a slot and above it, merged into one report. It returns false if it is
-// too early to know about all nodes of the slot, and nil if this hub leads at a lower slot.
+// sees returns what this hub sees at the coordinators in a slot and above it, merged into one report. ok is false if it is too
+// early to know about all nodes of the slot. If this hub also leads at a lower slot, said is nil, because that slot's report has
+// everything.
 func (r *Reporter) sees(slot edge.Slot, now time.Time) (said *report, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 			continue
 		}
 		if speaks == nil {
-			// The first pause ends before the next look; the longest is about sayEvery.
+			// The first pause ends before the next look. The longest is 90 s.
 			speaks = &speaker{Reporter: r, from: from, term: term,
 				pauses: run.Backoff{Min: reportEvery * 3 / 4, Max: sayEvery * 3 / 2}}
 		}
@@ -241,9 +241,9 @@ func waitFor[T any](ctx context.Context, event <-chan T) {
 	}
 }
 
-// writeReport writes the report over the Lease as last written, and returns the new version. If another hub has written the
-// Lease since, the update meets a conflict. writeReport then returns no Lease, so the next call reads it first. It creates a
-// missing Lease by PUT, because RBAC cannot allow a POST for one name only.
+// writeReport writes the report over the Lease as last written, and returns the new version. It fails if another hub has written
+// the Lease since. After a failure it returns no Lease, so the next call reads the Lease first. It creates a missing Lease by
+// PUT, because RBAC cannot allow a POST for one name only.
 func (s *speaker) writeReport(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()

@@ -26,18 +26,17 @@ import (
 )
 
 const (
-	// silentFor is how long a coordinator may send nothing before the hub ends the stream. It is more than the 10 s between two
-	// of a coordinator's lines, so that a short outage ends no stream. It is less than the 15 s after which a leader that hears
-	// nothing gives up (package heartbeat). openFor bounds the wait for the first line, which a coordinator on the LAN sends at
-	// once.
+	// silentFor is how long a coordinator may send nothing before the hub ends the stream. A coordinator sends a line at least
+	// every 10 s, and a leader that hears nothing gives up after 15 s (package heartbeat). openFor bounds the wait for the first
+	// line, which a coordinator on the LAN sends at once.
 	silentFor, openFor = 13 * time.Second, 5 * time.Second
 	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
-	// maxBeats bounds the nodes' Leases that are kept, and maxBeat each of them in bytes, whatever a coordinator says. maxBeats
-	// is more than two for each node of the largest pool, and maxBeat twice what an honest Lease takes.
+	// maxBeats bounds how many nodes' Leases a State keeps, and maxBeat the size of each in bytes, because a coordinator may send
+	// anything. maxBeats is more than two for each node of the largest pool, and maxBeat twice what an honest Lease takes.
 	maxBeats, maxBeat = 4096, 32 << 10
-	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff. They are short because the election depends on
-	// the stream, so a hub must soon notice that a coordinator is back.
+	// pauseMin and pauseMax bound the pause after a failure (run.Backoff). They are short because the election depends on the
+	// stream, so a hub must soon notice that a coordinator is back.
 	pauseMin, pauseMax = 100 * time.Millisecond, 2 * time.Second
 )
 
@@ -49,7 +48,8 @@ var (
 
 // StateConfig configures a State. All fields are required.
 type StateConfig struct {
-	// Link is the state of the link to the coordinator. Transport reaches it with the node's credentials; Base is its address.
+	// Link is the state of the link to the coordinator. Transport reaches the coordinator with the node's credentials, and Base
+	// is the coordinator's address.
 	Link      *live.Value[link.State]
 	Transport http.RoundTripper
 	Base      *url.URL
@@ -65,7 +65,7 @@ type State struct {
 
 	mu       sync.Mutex
 	position string // of heartbeats
-	// began and heard are when heartbeats were told first without a break, and last, by the running clock; zero means never.
+	// began is when the coordinator began to send heartbeats, and heard when it last did, by the running clock; zero means never.
 	began, heard time.Time
 	// heartbeats are nil while this hub is not told of them.
 	heartbeats map[string]Heartbeat
@@ -81,11 +81,11 @@ type Heartbeat struct {
 
 // Sighting is a Lease as a coordinator has told of it. It must not be changed.
 type Sighting struct {
-	// Known says that the coordinator has told of it since it was last reached.
+	// Known says that the coordinator has told of the Lease since this hub last reached the coordinator.
 	Known bool
 	// Lease is nil if there is none.
 	Lease *coordinationv1.Lease
-	// Found says that the coordinator has told of all Leases, as when a stream begins: nobody saw when this one was written.
+	// Found says that the coordinator has sent all Leases, as when a stream begins. Nobody saw then when this one was written.
 	Found bool
 }
 
@@ -117,8 +117,8 @@ func (s *State) Election() *live.Value[Sighting] { return s.election }
 // Declared returns the Lease by which the leader declares what is current, now and as it changes.
 func (s *State) Declared() *live.Value[Sighting] { return s.declared }
 
-// Presence passes on what the coordinator tells of nodes until ctx ends. If pods is true, it also passes on what the
-// coordinator tells of Pods. Only one call may be active at a time.
+// Presence passes what the coordinator tells of nodes to the function hear, until ctx ends. If pods is true, hear also gets what
+// the coordinator tells of Pods. Only one call may be active at a time.
 func (s *State) Presence(ctx context.Context, pods bool, hear func(edge.State)) {
 	asks := edge.NodesOnly
 	if pods {
@@ -147,8 +147,8 @@ func (s *State) Heartbeats(ctx context.Context, to LeaseSink) {
 	s.sinks = slices.DeleteFunc(s.sinks, func(other LeaseSink) bool { return other == to })
 }
 
-// Beats returns the heartbeats that the coordinator has told of, by name, and since when it tells of them. Zero means that the
-// coordinator does not tell of heartbeats.
+// Beats returns the heartbeats that the coordinator has sent, by name, and since when it sends them; zero means that it sends
+// none.
 func (s *State) Beats() (all []Heartbeat, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,9 +27,9 @@ type fence struct {
 }
 
 // term returns the term that the fence guards. The term is valid until the fence falls, and only for 3.5 s after this hub sent
-// its last acknowledged renewal. Other hubs wait longer. The term's NotBefore returns when this hub sent its last renewal with
-// a revision below the given one, exact to about a second. NotBefore knows no write from before the term began, and none older
-// than about 40 s.
+// its last acknowledged renewal. Other hubs wait longer. The term's NotBefore returns when this hub sent its last renewal before
+// the given revision, usually within a second before the coordinator wrote that revision. For a revision from before the term, or
+// one that is older than some 40 s, NotBefore returns false.
 func (f *fence) term(transitions int32) edge.Term {
 	return edge.Term{
 		Transitions: transitions, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,

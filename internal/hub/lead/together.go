@@ -8,8 +8,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// overdue is how much of a certificate's life is left when its renewal counts as overdue, as a share. A hub renews its own
-// certificate with a tenth left at the latest.
+// overdue is the share of a certificate's life that is left when its renewal counts as overdue. A hub renews its own certificate
+// with a tenth left at the latest.
 const overdue = 0.08
 
 // tally sums the traffic of a pool's hubs since the tally began.
@@ -18,8 +18,8 @@ type tally struct {
 	sum  edge.Carried
 }
 
-// count adds the hubs' traffic since the last call. A hub's first value is its starting point. A hub that does not report for a
-// while goes on from its last value.
+// count adds the hubs' traffic since the last call. A hub's first value is its starting point. A hub that has not reported for a
+// while continues from its last value.
 func (t *tally) count(hubs map[edge.NodeName]edge.HubReport) {
 	if t.last == nil {
 		t.last, t.sum = map[edge.NodeName]edge.Carried{}, edge.Carried{}
@@ -79,7 +79,7 @@ func together(
 	return p
 }
 
-// alike reports whether two sums differ in nothing but growing counters, so that the cloud need not hear of the new one.
+// alike reports whether two sums differ at most in traffic, certificates and lines, which the cloud need not hear of soon.
 func alike(a edge.PoolHubs, b *edge.PoolHubs) bool {
 	return b != nil && a.Term == b.Term && maps.Equal(a.Links, b.Links) && a.More == b.More &&
 		maps.EqualFunc(a.Troubles, b.Troubles, slices.Equal) &&

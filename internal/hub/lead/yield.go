@@ -28,8 +28,9 @@ type yields struct {
 	last   time.Time // by this hub's running clock; zero: it knows of none
 }
 
-// saw records the Lease's last hand-over. If this hub sees the hand-over happen, its time is the present. If the hub finds it
-// when it starts, its time is what the Lease says by the wall clock, but never later than the present.
+// saw records the pool's last hand-over, which the Lease names. A hand-over that this hub sees happen counts from now. A
+// hand-over that the hub finds when it starts counts from the time that the Lease states by the wall clock, but at the latest
+// from now.
 func (y *yields) saw(lease *coordinationv1.Lease, now ends.Moment) {
 	if lease == nil {
 		return
@@ -64,7 +65,7 @@ func yieldedTo(lease *coordinationv1.Lease) edge.NodeName {
 	return edge.NodeName(lease.Annotations[edge.AnnotationYieldedTo])
 }
 
-// Rested reports whether, as far as this hub knows, the pool has had no hand-over for a better line within the last ten
-// minutes. The Lease carries the time of the last hand-over, for hubs that did not see it. A coordinator that came back empty
-// has lost it.
+// Rested reports whether the pool's last hand-over for a better line was at least ten minutes ago, as far as this hub knows. The
+// Lease carries the time of the last hand-over, for hubs that did not see it. A coordinator that came back empty has lost that
+// time.
 func (k *Elector) Rested(now time.Time) bool { return k.yields.rested(now) }

@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// failAfter is the number of consecutive failing answers, to core reads or requests for Leases, that make the link failing.
-	// Monitor.CoreAnswered decides which statuses are failing: 502, 503, 504, and in some cases another 5xx.
+	// failAfter is the number of failing answers in a row that make the link failing (see Monitor.CoreAnswered).
 	failAfter = 2
-	// serveAfter is the number of consecutive good answers after which the link is no longer failing. The number needed grows by
-	// one, up to serveAfterMax, each time the link fails again within Timing.FlapWindow.
+	// serveAfter is the number of good answers in a row after which the link is no longer failing. The number grows by one, up to
+	// serveAfterMax, each time the link is failing again within Timing.FlapWindow.
 	serveAfter, serveAfterMax = 2, 4
 	// checkTimeout is how long a check may take.
 	checkTimeout = 10 * time.Second
 )
 
-// Timing says how fast a Monitor judges a link, and so how much traffic that costs while the link is idle. For the cloud a hub
-// uses Standard, Metered or Satellite. For a coordinator it uses Near, or Beside if the pool has several, or Nowhere while it
-// knows no address.
+// Timing says how fast a Monitor judges a link, and thereby how much traffic an idle link costs. For the cloud a hub uses
+// Standard, Metered or Satellite. For a coordinator it uses Near, or Beside if the pool has several, or Nowhere while it knows no
+// address.
 type Timing struct {
 	// Interval is the time without anything from the other end after which a link that is not down is probed.
 	Interval time.Duration
@@ -28,28 +27,28 @@ type Timing struct {
 	Quiet time.Duration
 	// Knocks says that until Quiet a probe needs only an acknowledgement, not an answer (see Knock).
 	Knocks bool
-	// MinPatience and MaxPatience bound how long the link may be silent after a probe before it counts as down. Between these
-	// bounds the time is twice TCP's retransmission timeout (RFC 6298: the smoothed round trip plus four times its variance).
+	// MinPatience and MaxPatience bound Machine.Patience: how long the link may be silent after a probe before it counts as down.
+	// Between these bounds it is twice TCP's retransmission timeout (RFC 6298: smoothed round trip plus four times its variance).
 	MinPatience, MaxPatience time.Duration
-	// Trust is how long bytes may arrive without an answer before the link counts as down. With two of kubelet's heartbeats (10 s
-	// each) it stays below Kubernetes' grace period for a node (50 s by default).
+	// Trust is how long bytes may arrive without an answer before the link counts as down. Trust plus two intervals of kubelet's
+	// heartbeats (10 s each) must be less than Kubernetes' grace period for a node (50 s by default).
 	Trust time.Duration
-	// MinRepeat is the least wait for the answer to a probe. After that wait the hub probes again, on a new connection. The wait
-	// is one and a half times TCP's retransmission timeout if that is longer.
+	// MinRepeat is the least time that a probe waits for its answer before the hub also probes over a new connection. The time is
+	// 1.5 times TCP's retransmission timeout if that is longer.
 	MinRepeat time.Duration
 	// DeepAfter is the time without an answer of the API after which a probe asks it, not its connection alone.
 	DeepAfter time.Duration
 	// DownInterval is the time between the starts of two probes while the link is down. It is shortened at random by up to a
-	// fifth. So the nodes of a site whose line comes back do not all probe at once.
+	// fifth, so that the nodes of a site do not all probe at once.
 	DownInterval time.Duration
-	// DownTimeout is how long the first probe of a link that is down may take, or three of TCP's retransmission timeouts if that
-	// is longer. Each probe that gets no answer increases the time by half, up to MaxDownTimeout, so that a link that comes back
-	// slower is also found.
+	// DownTimeout is how long the first probe may take after the link has gone down, or three of TCP's retransmission timeouts if
+	// that is longer. Each probe without an answer makes the next timeout half as long again, up to MaxDownTimeout. So a link
+	// that comes back slower is also found.
 	DownTimeout, MaxDownTimeout time.Duration
 	// ConfirmInterval is the time from the start of an answered probe to the next one while the link is down.
 	ConfirmInterval time.Duration
-	// MinGap is the least time between the starts of two probes, however urgent the next one is. It bounds how many probes are
-	// caused by failing traffic and refused probes.
+	// MinGap is the least time between the starts of two probes, however urgent the next one is. It bounds how many probes
+	// failing traffic and refused probes can cause.
 	MinGap time.Duration
 	// DownAfter is the number of refused probes in a row that take the link down.
 	DownAfter int
@@ -59,13 +58,13 @@ type Timing struct {
 	UpAfterMax int
 	// FlapWindow is the time that a link must stay up for its past to be forgotten.
 	FlapWindow time.Duration
-	// CheckInterval is the time between two checks while the link is failing, shortened at random by up to a fifth. A check
-	// that got a good answer is repeated after ConfirmInterval.
+	// CheckInterval is the time between two checks while the link is failing, shortened at random by up to a fifth. After a good
+	// answer, the next check follows after ConfirmInterval.
 	CheckInterval time.Duration
 }
 
-// Standard is a hub's default timing: it notices a silent cut of a good line within 8 s (DESIGN §8). On a line of 1 Mbit/s a
-// queue of 512 KB that fills at once delays an answer by 4.2 s; MinPatience is longer than that.
+// Standard is a hub's default timing: it notices a silent cut of a good line within 8 s. MinPatience is longer than the 4.2 s by
+// which a full queue of 512 KB delays an answer on a line of 1 Mbit/s.
 func Standard() Timing {
 	return Timing{
 		Interval:    2600 * time.Millisecond, // three probes between two of kubelet's heartbeats, which are 10 s apart
@@ -153,7 +152,7 @@ const (
 	// Fresh asks the API over a new connection.
 	Fresh
 	// Knock asks for an acknowledgement on an open connection, which costs half of a Ping. A middlebox that terminates TCP may
-	// send the acknowledgement. So a Knock proves only that bytes arrived; it is no answer.
+	// send the acknowledgement, so a Knock counts as arrived bytes and not as an answer.
 	Knock
 )
 
@@ -165,15 +164,15 @@ func (a Ask) String() string {
 // Config is what a Monitor needs.
 type Config struct {
 	Timing
-	// Check makes one cheap core read, and reports the answer to Monitor.CoreAnswered before it returns. If it is nil, the link
-	// is never failing. It must return soon after its context ends.
+	// Check makes one cheap core read, and reports the answer to Monitor.CoreAnswered before it returns. Check must return soon
+	// after its context ends. If it is nil, the link is never failing.
 	Check func(ctx context.Context)
-	// Probe asks the server one cheap question, and returns nil for any answer. An error before ctx ends is a refusal, unless
-	// it is a timeout. It must return soon after its context ends.
+	// Probe asks the server one cheap question, and returns nil for any answer. An error before ctx ends is a refusal, unless it
+	// is a timeout. Probe must return soon after ctx ends.
 	Probe func(ctx context.Context, ask Ask) error
 	// Heard, if not nil, returns when bytes of the verified other end last arrived; zero if never.
 	Heard func() time.Time
-	// WentDown is called by Run each time the link goes down, with the reason. By then the Monitor's State has changed, and the
+	// WentDown is called by Run with the reason, each time the link goes down. By then the Monitor's State has changed, and the
 	// next probe has not begun. WentDown must not block.
 	WentDown func(cause error)
 	// Ends are this machine's clocks and random numbers.

@@ -70,9 +70,9 @@ type flight struct {
 	started time.Time
 }
 
-// Machine decides whether one link reaches its other end; it is never Failing (see Service). It is a value: Step returns the
-// next one. At most two probes are in flight: one on an open connection, and one on a new connection. Unexpected events, such
-// as the end of a probe that never started, change nothing.
+// Machine decides whether one link reaches its other end. Its State is never Failing, which Service decides. Machine is a value:
+// Step returns the changed Machine. At most two probes are in flight: one over an open connection, and one over a new connection.
+// Unexpected events, such as the end of a probe that never started, change nothing.
 type Machine struct {
 	cfg   Timing
 	state State
@@ -118,8 +118,8 @@ func (m Machine) Patience() time.Duration {
 	return min(max(2*m.trip.timeout(), m.cfg.MinPatience), m.cfg.MaxPatience)
 }
 
-// Doubtful reports whether the link counts as up, but a probe has been unanswered, with nothing arriving, for longer than an
-// answer usually takes.
+// Doubtful reports whether the link is up, but a probe has had no answer, and nothing has arrived, for longer than an answer
+// usually takes.
 func (m Machine) Doubtful(at time.Time) bool {
 	return m.state == Up && !m.asked.IsZero() && at.Sub(later(m.asked, m.heard)) > m.trip.timeout()
 }

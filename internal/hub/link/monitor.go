@@ -17,11 +17,11 @@ import (
 // ErrSilent is the error of a link that did not answer a probe.
 var ErrSilent = errors.New("no answer")
 
-// Monitor runs a Machine and a Service. It sends the probes and checks, and reports their results and those of traffic to the
-// two. It is safe for concurrent use.
+// Monitor runs a Machine and a Service. It sends probes and checks, and tells both how these and real traffic fare. It is safe
+// for concurrent use.
 //
-// Only Run's goroutine takes the link down. Run waits for the goroutines that it starts: at most two for the answers to probes,
-// and one that sends the checks. A mutex guards the Machine and the Service. It is held only for one Step, so that traffic may
+// Only Run's goroutine takes the link down. Run waits for the goroutines that it starts: at most two that wait for answers to
+// probes, and one that sends the checks. A mutex guards the Machine and the Service. It is held for one Step only, so traffic may
 // report from its hot path.
 type Monitor struct {
 	cfg     Config
@@ -105,10 +105,10 @@ func (m *Monitor) Failings() uint64 {
 	return m.failings
 }
 
-// CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. The
-// parameter "of" is the collection that was read; it is empty for a Lease, and for the check. 502, 503 and 504 are failures.
-// Another 5xx is a failure of a Lease or the check; of a collection only if another collection got such a 5xx within sickFor
-// before. CoreAnswered never blocks. Without Config.Check it changes nothing.
+// CoreAnswered reports the status of an answer to a core read, or to a request for a Lease, that was sent at sentAt. The
+// parameter "of" names the collection that was read; it is empty for a Lease and for a check. The statuses 502, 503 and 504 are
+// failures. Another 5xx is a failure if it is about a Lease or a check. About a collection, it is a failure if another collection
+// got one within sickFor before. CoreAnswered never blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {
@@ -126,8 +126,7 @@ func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	m.step(e, nil)
 }
 
-// CoreHung reports that a request for a Lease got no answer in its time. It never blocks. Without Config.Check it changes
-// nothing.
+// CoreHung reports that a request for a Lease got no answer in time. It never blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreHung() {
 	if m.cfg.Check != nil {
 		m.step(Event{Kind: CoreHung, At: m.cfg.Ends.Running()}, nil)
@@ -378,8 +377,8 @@ func (m *Monitor) believedLocked() State {
 	return Failing
 }
 
-// Doubtful reports whether the link counts as up, but a probe has been unanswered, with nothing arriving, for longer than an
-// answer usually takes. After Timing.Trust at the latest, the link is either down or no longer doubtful.
+// Doubtful reports whether the link is up, but a probe has had no answer, and nothing has arrived, for longer than an answer
+// usually takes. After Timing.Trust at the latest, the link is either down or no longer doubtful.
 func (m *Monitor) Doubtful() bool {
 	machine := m.listen()
 	return machine.Doubtful(m.cfg.Ends.Running())

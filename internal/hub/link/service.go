@@ -3,16 +3,16 @@ package link
 import "time"
 
 // Service decides whether a reachable server also serves what a node depends on: core reads and Leases. Like Machine it is a
-// value: Step returns the next one. Step ignores the events of probes and traffic. LinkWentDown resets the Service.
+// value: Step returns the changed Service, and ignores the events of probes and traffic.
 //
-// One failing answer proves little. A balancer that loses one of its servers gives one such answer. An API server that can't read
-// one collection, for example because its conversion webhook is down, answers 500 for that collection alone. So the Monitor
-// confirms a failing answer at once with a core read of its own. The service is failing after failAfter failing answers in a row,
-// and serves again after serveAfter good ones in a row. A request for a Lease that hangs counts as neither, but the Monitor then
-// makes that core read: an API server that has lost etcd answers later than most clients wait. An answer counts only if its
-// question was asked after the last answer that counted. So a burst of requests that meet the same blip counts once. While the
-// service is failing, checks are repeated, so that failing ends even without traffic. A service that fails again within
-// FlapWindow needs one more good answer each time, up to serveAfterMax.
+// The service is failing after failAfter failing answers in a row, and serves again after serveAfter good ones in a row. One
+// failing answer proves little: a balancer that loses one of its servers gives one. So the Monitor confirms it at once with a
+// check, a core read of its own. An answer counts only if its question was asked after the last answer that counted. So a burst
+// of requests that fail together counts once.
+//
+// A request for a Lease that hangs does not count. But it brings about a check, because an API server that has lost etcd answers
+// later than most clients wait. While the service is failing, checks are repeated, so that failing ends even without traffic. A
+// service that fails again within FlapWindow needs one more good answer each time, up to serveAfterMax.
 type Service struct {
 	cfg     Timing
 	failing bool
@@ -100,8 +100,8 @@ func (s Service) coreFailed(at, sentAt time.Time) Service {
 	return s
 }
 
-// checkEnded records the end of a check. If the check got an answer, that was reported before as CoreServed or CoreFailed. If
-// it got none, Machine judges the link; Service then forgets a failure that was not confirmed.
+// checkEnded records the end of a check. Its answer, if any, was reported before as CoreServed or CoreFailed. Without an answer,
+// the Service forgets a failure that was not confirmed.
 func (s Service) checkEnded(at time.Time) Service {
 	if !s.checking {
 		return s

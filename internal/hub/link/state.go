@@ -10,13 +10,12 @@ const (
 	Up
 	// Down: the other end has failed to answer so often that only probes are sent to it.
 	Down
-	// Failing means that the other end is there, but core reads and Leases fail (see Monitor.CoreAnswered). The failing answers
-	// come from the other end itself, or from a balancer in front of it. Requests go out as before, and nothing is reset. Callers
-	// that can do without an answer do not wait for one.
+	// Failing means that the other end answers, but core reads and Leases fail (see Monitor.CoreAnswered). Requests go out as
+	// before, and nothing is reset. Callers that can do without an answer do not wait for one.
 	Failing
 	// Relayed means that the node's own line is down, and the other end answers through a neighbour's line. No Monitor returns
-	// this state: an Upstream derives it from two links (see upstream.Detour). A hub that acts for others needs a line of its
-	// own, so it does that only while the state is Up.
+	// Relayed: an Upstream derives it from two links (see upstream.Detour). A hub acts for others only while the state is Up,
+	// because for that it needs a line of its own.
 	Relayed
 )
 

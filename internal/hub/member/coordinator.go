@@ -34,8 +34,8 @@ type coordinator struct {
 	// state is what the coordinator tells of the pool. elector is this hub's in the election there.
 	state   *lead.State
 	elector *lead.Elector
-	// metrics takes the metrics of what this hub does there. If the pool may have several coordinators, metrics is collected,
-	// which is shown only while this coordinator is home. Otherwise collected is nil.
+	// metrics takes the metrics of what this hub does at this coordinator. If the pool may have several coordinators, collected
+	// is the same registry, which is shown only while this coordinator is home. Otherwise collected is nil.
 	metrics   prometheus.Registerer
 	collected *prometheus.Registry
 }

@@ -27,7 +27,7 @@ const proofTimeout = 5 * time.Second
 const heardWithin = 15 * time.Second
 
 // forwarding returns a client of the cloud that acts as the pool's forwarding user. That user has no credentials: the pool's
-// nodes may impersonate it, and the cloud's audit log says which node did.
+// nodes impersonate it, and the cloud's audit log says which node did.
 func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, error) {
 	asForwarder := m.cfg.Cloud.RESTConfig()
 	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: m.cfg.Pool.ForwardingUser()}
@@ -57,9 +57,9 @@ func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *lead.Rep
 	})
 }
 
-// duties returns what this hub does while it leads at a coordinator. At each such coordinator it forwards heartbeats and
-// reports which nodes it hears there, because some node may reach only that one. It also pushes the shared resources to each,
-// so that a standby can become home at once. It compares lines only at home.
+// duties returns what this hub does while it leads at a coordinator. At each such coordinator it forwards heartbeats, and reports
+// which nodes it hears there, because some nodes may reach only that coordinator. It also pushes the shared resources to each, so
+// that a standby can become home at once. It compares lines only at home.
 func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *lead.Reporter) []lead.Duty {
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Told: c.state}, term)
@@ -89,8 +89,8 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 	}
 }
 
-// reportEvery returns how often a leader repeats its report of the pool to the cloud. A report costs 1 KB each way, and the
-// cloud believes it for two and a half times that interval.
+// reportEvery returns how often a leader repeats its report of the pool to the cloud. A report costs 1 KB each way. The cloud
+// believes it for two and a half times that interval.
 func reportEvery(over v1alpha1.LinkProfile) time.Duration {
 	if over == v1alpha1.LinkMetered {
 		return 5 * time.Minute
@@ -98,8 +98,8 @@ func reportEvery(over v1alpha1.LinkProfile) time.Duration {
 	return 3 * time.Minute
 }
 
-// prove returns a function that proves that this hub may forward heartbeats: it reads the pool's report as the forwarding user.
-// That proves the link, the certificate and every right but the one to write.
+// prove returns a function that reads the pool's report as the forwarding user. Success shows that this hub may forward
+// heartbeats: its link and its certificate are good, and it has every right but the one to write.
 func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, proofTimeout)

@@ -1,5 +1,5 @@
-// Package member is a hub's part in its pool: it reaches the pool's coordinator, sends kubelet's heartbeats there too, stands
-// for election, does a leader's duties while it leads, and pushes the node's own objects.
+// Package member is a hub's part in its pool. A Membership reaches the pool's coordinator and sends kubelet's heartbeats there,
+// too. It stands for election, does a leader's duties while it leads, and pushes the node's own objects.
 //
 //	        upstream "cloud" ◀──── heartbeat.Proxy ────▶ upstream "coordinator" ◀─ coordinators: where that is
 //	                 ▲                                        ▲    │
@@ -15,9 +15,9 @@
 // coordinator.go finds the coordinator, heartbeats.go handles kubelet's heartbeats, duties.go a leader's duties, and own.go the
 // node's own objects.
 //
-// A Membership is made in two steps, because of a cycle. What a hub follows depends on what it can read at the coordinator, and
-// what it pushes there depends on what it follows. Invariants: the parts of the first step run in Reach. They outlive the parts
-// of the second step, which run in TakePart. Nothing reads the followed selections before TakePart.
+// A Membership is made in two steps, New and Follow, because of a cycle. What a hub follows depends on what it can read at the
+// coordinator, and what it pushes there depends on what it follows. Invariants: the parts of the first step run in Reach. They
+// outlive the parts of the second step, which run in TakePart. Nothing reads the followed selections before TakePart.
 //
 // Alone makes the Membership of a hub without a coordinator. Its link to the coordinator is never up, its standing never changes,
 // and kubelet's heartbeats go only to the cloud.
@@ -53,8 +53,8 @@ type Config struct {
 	Pool edge.PoolName
 	// Cloud reaches the cloud.
 	Cloud *upstream.Upstream
-	// At are the coordinators' URLs, in the order of their slots. The authority in Via then verifies the coordinators. Empty
-	// means that the cloud names the coordinators and their authority.
+	// At are the coordinators' URLs, in the order of their slots. If At is empty, the cloud names the coordinators and their
+	// authority. Otherwise the authority in Via verifies them.
 	At []*url.URL
 	// Via is how the node reaches any API server: the files, the dialer, and the metrics. Name and servers are filled in.
 	Via upstream.Config
@@ -192,8 +192,8 @@ func (m *Membership) Reached() map[int]rest.Interface {
 	return all
 }
 
-// Denied returns the nodes and hubs whose certificates no longer hold in the pool, as the cloud has last said. It is empty if
-// the coordinators' addresses are configured.
+// Denied returns which nodes, hubs and certificates no longer count in the pool, as the cloud has last said. It is empty if the
+// coordinators' addresses are configured.
 func (m *Membership) Denied() []string { return strings.Fields(m.denied()) }
 
 // Heartbeats answers requests for kubelet's own Lease.

@@ -12,9 +12,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Follow gives the Membership the selections that the hub follows. It makes the parts for TakePart: the electors, the fillers
-// for coordinators without a leader, the pushes of the node's own objects, and the endpoints that follow the pool's Pods. Call
-// it once, before TakePart.
+// Follow gives the Membership the selections that the hub follows, and makes the parts that TakePart runs. Call it once, before
+// TakePart.
 func (m *Membership) Follow(what *cache.Set) error {
 	m.followed = what
 	for _, c := range m.coordinators {

@@ -21,7 +21,7 @@ import (
 
 const (
 	// answerBytes bounds one answer. documentBytes bounds a document of the API server (discovery, OpenAPI) as it came,
-	// compressed or not. It is enough for some thousand kinds.
+	// compressed or not, and is enough for some thousand kinds.
 	answerBytes, documentBytes = 128 << 10, 700 << 10
 	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
 	requestBytes = 64 << 10
@@ -48,14 +48,13 @@ type Config struct {
 	Disk Disk
 	// Node is this node.
 	Node edge.NodeName
-	// Gone reports whether the node certainly no longer has a Pod of that name. If uid is not empty, it also reports true if
-	// the Pod of that name has another UID. Tidy forgets the tokens of a Pod that is gone, and reads of a Pod that was this
-	// node's. nil means that no Pod counts as gone.
+	// Gone reports whether the node certainly no longer has a Pod of that name. If uid is not empty, a Pod of that name with
+	// another UID counts as gone, too. Tidy forgets the token of a Pod that is gone, and reads of the Pod if it was this node's.
+	// nil means that no Pod counts as gone.
 	Gone func(namespace, name, uid string) bool
 	// Tenure says how long the answers to reviews hold. Required.
 	Tenure TenureJudge
-	// Given is called with each token that the cloud gives kubelet for a Pod to use at API servers. nil means that nothing is
-	// called.
+	// Given is called with each token for API servers that the cloud gives kubelet for a Pod. nil means that nothing is called.
 	Given func(token string)
 }
 
@@ -97,8 +96,8 @@ func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && a.remembered(w, asked)
 }
 
-// Remember lets the handler pass answer a request, and remembers the answer if the request is a single read. The request's
-// context must have its RequestInfo.
+// Remember answers a request by the handler pass, and remembers the answer if the request is a single read. The request's context
+// must have its RequestInfo.
 func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	asked, err := a.questionOf(r)
 	if err != nil {
@@ -129,7 +128,7 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 	}
 }
 
-// Overhear lets the handler pass answer a request, and returns the answer too, if it is a whole, uncompressed one of success.
+// Overhear answers a request by the handler pass, and returns the answer too, if it is a whole, uncompressed one of success.
 func Overhear(w http.ResponseWriter, r *http.Request, pass http.Handler) (answer []byte, ok bool) {
 	t := &tee{ResponseWriter: w, most: answerBytes}
 	pass.ServeHTTP(t, r) // one that breaks off panics
@@ -140,8 +139,7 @@ func Overhear(w http.ResponseWriter, r *http.Request, pass http.Handler) (answer
 var errNotSingle = errors.New("it does not read one thing")
 
 // single reports whether a request reads one thing, or creates something. The front sends only those creates here that are as
-// good as a read: for a Pod's token or a review. single returns false for a URL that two parsers could read differently; the
-// cloud answers such a request.
+// good as a read: those of a Pod's token or a review. single returns false for a URL that two parsers could read differently.
 func single(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !sound(r.URL) {

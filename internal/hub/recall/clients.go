@@ -19,7 +19,7 @@ func (c *Clients) Of(client string) *Answers {
 	return New(config)
 }
 
-// Tidy forgets answers that no longer hold. It looks only at those to the node's programs, because no other client makes
+// Tidy forgets answers that no longer hold. It checks only the answers to the node's programs, because no other client makes
 // reviews or asks for tokens.
 func (c *Clients) Tidy() { c.Of("").Tidy() }
 
@@ -28,14 +28,13 @@ func (c *Clients) Recall(w http.ResponseWriter, r *http.Request, client string) 
 	return c.Of(client).Recall(w, r)
 }
 
-// Remember lets the handler pass answer a client's request, and remembers the answer if the request is a single read.
+// Remember answers a client's request by the handler pass, and remembers the answer if the request is a single read.
 func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	c.Of(client).Remember(w, r, pass)
 }
 
-// Written lets the handler pass answer a client's write, and records the effect of the write (Answers.Written). If the write
-// deleted objects, all clients' answers about these objects are forgotten. If it changed an object, the other clients' answers
-// stay.
+// Written answers a client's write by the handler pass, and records the effect of the write (Answers.Written). If the write
+// deleted objects, Written forgets all clients' answers about them. If it changed an object, the other clients' answers stay.
 func (c *Clients) Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	gone := c.Of(client).Written(w, r, pass)
 	if gone == "" {

@@ -14,12 +14,12 @@ const (
 	// clockKey is the disk's key of the clock.
 	clockKey = "clock/tenure"
 	// saveEvery is how often the clock is saved. After a power cut nobody knows how much of the current interval had passed, so
-	// the clock counts all of it. Repeated power cuts therefore make this clock run faster, never slower.
+	// the clock counts all of it. Repeated power cuts make the clock run faster, never slower.
 	saveEvery = 10 * time.Minute
 )
 
-// clock counts seconds from an arbitrary number. While the machine runs, it counts by the time since boot, not by the wall
-// clock. For the time that the machine was off, it counts by the wall clock.
+// clock counts seconds from an arbitrary number: by the time since boot while the machine runs, and by the wall clock for the
+// time that the machine was off.
 type clock struct {
 	cfg   TenureConfig
 	from  int64 // what the clock showed when this process began

@@ -4,8 +4,8 @@
 //   - Every answer from memory was once the cloud's answer, and is marked as an answer from memory.
 //   - One client's answer is never given to another client.
 //   - After a client has written an object, it does not get an answer from before its write.
-//   - No token that a client has shown is stored. The cloud repeats the token in its answer to a TokenReview. The hub stores
-//     the answer without it. When the hub gives the answer to a later request, it puts that request's own token in.
+//   - No token that a client has shown is stored. The cloud repeats the token in its answer to a TokenReview, and the hub stores
+//     that answer without the token. When the hub gives the answer to a later request, it puts in the token of that request.
 //
 // # How long an answer holds
 //
@@ -16,7 +16,7 @@
 // An answer about any other user holds for TenureConfig.Limit at most.
 //
 // Invariants:
-//   - A restart, a power cut or a clock step can make a Stamp look too young only by time in which the machine was off and its
+//   - After a restart, a power cut or a clock step, a Stamp may look too young only by time in which the machine was off and its
 //     clock did not run.
 //   - A Stamp whose age cannot be known is too old.
 //   - No answer is forgotten only because the hub does not know the node's Pods yet.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// tokenReviews and accessReviews end the paths of two kinds of requests, and so the keys of their answers. The first kind asks
-// who owns a token, the second what a user may do.
+// tokenReviews ends the path of a request that asks who owns a token. accessReviews ends the path of one that asks what a user
+// may do.
 const tokenReviews, accessReviews = "/tokenreviews", "/subjectaccessreviews"
 
 // TenureJudge decides how long the cloud's answer about a user holds while the cloud cannot be asked; Tenure is one.
@@ -80,8 +80,8 @@ func (a *Answers) lasts(key string, said answer) bool {
 	return holds == Holds
 }
 
-// Tidy forgets reviews that no longer hold, and the tokens and reads of Pods that are gone. Otherwise the answers about Jobs'
-// Pods would take the room of useful ones.
+// Tidy forgets reviews that no longer hold, the tokens of Pods that are gone, and reads of such Pods. Otherwise the answers about
+// Jobs' Pods would take the room of useful ones.
 func (a *Answers) Tidy() {
 	for _, key := range a.disk.Blobs(a.prefix) {
 		if isReview(key) {
@@ -100,8 +100,8 @@ func (a *Answers) Tidy() {
 	}
 }
 
-// podIn returns the UID of an answer's Pod: of the Pod that the answer is, or that the answer is a token for. It is empty if it
-// cannot be read. ours says that the Pod is this node's; a Pod with a token always is.
+// podIn returns the UID of the Pod that an answer shows, or whose token the answer is; empty if the UID can't be read. ours says
+// that the Pod is this node's. A Pod with a token always is.
 func (a *Answers) podIn(key string) (uid string, ours bool) {
 	_, ours = boundTo(key)
 	said, err := a.read(key)
@@ -161,8 +161,8 @@ func shown(body []byte) (string, error) {
 	return review.Spec.Token, nil
 }
 
-// blanked returns the cloud's answer to a TokenReview without the token, which the cloud repeats in it. It fails if the token
-// is also in another place of the answer.
+// blanked returns the cloud's answer to a TokenReview without the token. It fails if the token is also in another place of the
+// answer.
 func blanked(said answer, token string) (answer, error) {
 	said, err := withToken(said, "")
 	if err == nil && bytes.Contains(said.Body, []byte(token)) {

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// renewAfter is how old a user's Stamp on the disk may get before an equal answer renews it. It spares the disk a write
-	// each minute. So an answer may hold for up to an hour less than TenureConfig.Limit. Stamps of this node's Pods are not
-	// renewed for their age.
+	// renewAfter is the age at which an equal answer renews a user's Stamp on the disk. Until then the disk is spared the write,
+	// so an answer may hold for up to an hour less than TenureConfig.Limit. The Stamp of a Pod of this node is not renewed for
+	// its age.
 	renewAfter = time.Hour
 
 	// The keys in a user's extra under which an API server says what a ServiceAccount's token is bound to.

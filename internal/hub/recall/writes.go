@@ -12,10 +12,11 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Written lets the handler pass answer a write. After a write that succeeds or finds no object, Written forgets this client's
-// earlier answers about the object; after a write of a built-in kind's status, only the one in the same form. If the response is
-// the object, it becomes what this client reads from memory (Answers.takes). Written returns the object's path if the object is
-// known to be gone. It returns the path with a slash behind it if all objects below that path may be gone, else "".
+// Written answers a write by the handler pass. If the write succeeds or finds no object, Written forgets this client's earlier
+// answers about the object. After a write of a built-in kind's status, Written forgets only the answer in the same form. If the
+// response is the object, this client's later reads may get it from memory (Answers.takes). gone is the object's path if the
+// object is known to be gone. It is a path with a slash behind it if all objects below that path may be gone, and otherwise
+// empty.
 func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Handler) (gone string) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.URL.Query().Has("dryRun") { // a dry run changes nothing

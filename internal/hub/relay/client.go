@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// reachTimeout bounds the connection to a neighbour and the handshake, which cross the LAN only. answerTimeout bounds the
-	// wait for the neighbour's answer, which comes once the neighbour has reached the API server.
+	// reachTimeout bounds connecting to a neighbour and the TLS handshake, on the LAN. answerTimeout bounds the wait for the
+	// neighbour's answer, which comes once the neighbour has reached the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
-	// waited is how long a tunnel over which nothing has come must be open to count as the neighbour's failure. The hub waits
-	// longer for an answer (link.Timing.DownTimeout). If it closes a tunnel earlier, it just needs the neighbour no more.
+	// waited is how long a tunnel must have been open to count as the neighbour's failure if nothing came over it. A hub that
+	// closes a tunnel earlier just needs the neighbour no more, because it waits longer for an answer (link.Timing.DownTimeout).
 	waited = time.Second
 	// tries bounds the neighbours that are tried for one connection.
 	tries = 3

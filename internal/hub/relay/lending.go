@@ -19,16 +19,16 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// maxPeerConnections and maxAllPeers bound the connections to the relay's port: maxPeerConnections of one hub,
-// maxAllPeers in all. The tunnels in them have bounds of their own.
+// maxPeerConnections and maxAllPeers bound the connections to the relay's port, from one address and in all. The tunnels in them
+// have bounds of their own.
 const maxPeerConnections, maxAllPeers = 48, 384
 
 // LendingConfig is what a Lending needs. Fields without a default are required.
 type LendingConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Address is where the hub serves Pods; the zero Addr means that it is not known yet. nil disables relaying, because the
-	// hub serves no Pods or has no coordinator.
+	// Address is where the hub serves Pods; the zero Addr means that this is not known yet. A nil Address disables relaying,
+	// because the hub serves no Pods or has no coordinator.
 	Address *live.Value[netip.Addr]
 	// Dial opens a connection to an API server by the hub's own way.
 	Dial    func(ctx context.Context, network, server string) (net.Conn, error)
@@ -49,8 +49,8 @@ type Parties struct {
 	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator with the given server name, if that coordinator is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
-	// Nodes returns the pool's nodes, by the cloud's last word; nil means that the cloud has said nothing yet. Denied returns the
-	// users and credential ids whose certificates no longer hold in the pool, also by the cloud's last word.
+	// Nodes returns the pool's nodes, as the cloud last listed them; nil means that the cloud has not listed them yet. Denied
+	// returns the users and credential ids whose certificates are no longer valid in the pool, as the cloud last said.
 	Nodes  func() []edge.NodeName
 	Denied func() []string
 }
@@ -81,8 +81,8 @@ func NewLending(cfg LendingConfig) *Lending {
 	}
 }
 
-// Change sets which requests may use a neighbour's line. If any may, the hub also lends its own line, within the limits for
-// that kind of line. metered means that the line is paid for by the byte.
+// Change sets which requests may use a neighbour's line. If any may, the hub also lends its own line. If metered is true, that
+// line is paid for by the byte, and the hub lends less of it.
 func (l *Lending) Change(borrows upstream.Use, metered bool) {
 	l.use.Set(borrows)
 	l.lends.Set(borrows != upstream.ForNothing)
@@ -126,13 +126,13 @@ func (l *Lending) Meet(p Parties) {
 }
 
 // mayBeAt reports whether a neighbour's hub can relay at an address. The neighbour names its address itself, so mayBeAt allows
-// only the relay's port at a global unicast address. If this hub itself serves at a loopback address, any address at that port is
-// allowed.
+// only global unicast addresses at the relay's port. If this hub itself serves at a loopback address, mayBeAt allows any address
+// at that port.
 func (l *Lending) mayBeAt(at netip.AddrPort) bool {
 	return at.Port() == edge.PortHubRelay && (at.Addr().Unmap().IsGlobalUnicast() || l.cfg.Address.Get().IsLoopback())
 }
 
-// DialContext opens a connection to an API server for code that does not use the upstream. The connection goes through a
+// DialContext opens a connection to an API server for code that does not use package upstream. The connection goes through a
 // neighbour while the link to the cloud is relayed.
 func (l *Lending) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	if l.parties != nil && l.parties.Cloud.Link().Get() == link.Relayed {

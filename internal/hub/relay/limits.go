@@ -13,13 +13,12 @@ import (
 
 // Limits bound what a hub relays. One neighbour gets at most a fourth of the bytes of a second and of a day (share).
 type Limits struct {
-	// PerPeer and All bound the tunnels that are open at a time: PerPeer those of one neighbour, All those of all. A hub needs
-	// up to eight.
+	// PerPeer and All bound the tunnels that are open at a time, of one neighbour and in all. A hub needs up to eight.
 	PerPeer, All int
 	// BytesPerSecond bounds the bytes that all tunnels carry together in a second, both ways.
 	BytesPerSecond int
-	// BytesPerDay bounds the bytes that all tunnels carry in a day; days count from the hub's start. Once it is reached, the
-	// hub relays for no node for the rest of that day.
+	// BytesPerDay bounds the bytes that all tunnels carry in a day. Days count from the hub's start. Once BytesPerDay is reached,
+	// the hub relays for no node for the rest of that day.
 	BytesPerDay int64
 }
 
@@ -28,15 +27,14 @@ func Standard() Limits {
 	return Limits{PerPeer: 32, All: 256, BytesPerSecond: 2 << 20, BytesPerDay: 4 << 30}
 }
 
-// Metered returns the limits of a hub whose line is paid for by the byte. A neighbour's share of a day is 8 MiB. When it is
-// spent, the leader forwards that node's heartbeats.
+// Metered returns the limits of a hub whose line is paid for by the byte. A neighbour gets 8 MiB a day. When these are spent, the
+// pool's leader forwards the neighbour's heartbeats.
 func Metered() Limits {
 	return Limits{PerPeer: 32, All: 256, BytesPerSecond: 128 << 10, BytesPerDay: 32 << 20}
 }
 
 const (
-	// share is the divisor for one neighbour's part of the bytes of a second and of a day: a fourth. So a neighbour that takes
-	// all that it can get leaves three fourths to others.
+	// share divides the bytes of a second and of a day: one neighbour gets at most a fourth of them.
 	share = 4
 	// reserved is how many bytes a neighbour may use in a minute without waiting for what others use. A node's heartbeats and
 	// status need some 10 KB.
@@ -72,7 +70,7 @@ func limiter(perSecond int) *rate.Limiter {
 
 func burst(perSecond int) int { return max(chunk, perSecond/4) }
 
-// acquire takes a place for a tunnel of a peer. It returns the reason if there is none, or if the day's bytes are spent.
+// acquire takes a place for a peer's tunnel. It returns tooMany if none is left, overDay if the day's bytes are spent, else "".
 func (b *borrowers) acquire(peer edge.NodeName, l Limits, now time.Time) (why refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -35,8 +35,8 @@ func (c *Client) remembers() {
 	c.search.known, c.search.named = all, all
 }
 
-// keep writes to the disk the neighbours that coordinators have named last, unless they are the same as before. It returns what
-// the disk has.
+// keep writes to the disk the neighbours that coordinators have named last, unless they equal the parameter before. It returns
+// the neighbours on the disk.
 func (c *Client) keep(ctx context.Context, before []edge.Neighbour) []edge.Neighbour {
 	c.search.mu.Lock()
 	all := c.search.known

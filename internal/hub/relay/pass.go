@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// passedOfOne and passedOfAll bound the connections that a hub passes on: passedOfOne from one address, passedOfAll from
-	// all. A coordinator accepts 64 handshakes at a time from one address, and all passed connections come from the hub's
-	// address. So 16 are left for the hub itself.
+	// passedOfOne and passedOfAll bound the connections that a hub passes on, from one address and from all. A coordinator
+	// accepts 64 handshakes at a time from one address, and all passed connections come from the hub's address. So 16 are left
+	// for the hub itself.
 	passedOfOne, passedOfAll = 16, 48
 	// newOfOne and newOfAll are how many new connections a second are allowed on average, from one address and from all. The
 	// burst is as large as the number that may be open. A kubectl makes two.
@@ -48,7 +48,7 @@ type PasserConfig struct {
 }
 
 // Passer passes connections on to the pool's coordinators, unread, if the server name in the client's TLS handshake is a
-// coordinator's. So a client needs to know only the address of any node. The client proves its identity to the coordinator.
+// coordinator's. So a client needs only the address of any node. The client proves its identity to the coordinator.
 type Passer struct {
 	cfg   PasserConfig
 	all   allotment

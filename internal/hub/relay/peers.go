@@ -13,8 +13,8 @@ import (
 
 // Credentials are how a hub and its neighbours verify each other. All fields are required.
 type Credentials struct {
-	// Own returns the certificate that the pool's authority has signed for this hub, followed by all authorities that the
-	// pool's hubs trust. nil means that there is no certificate yet.
+	// Own returns the certificate that the pool's authority has signed for this hub, followed by all authorities that the pool's
+	// hubs trust. It returns nil while there is no certificate.
 	Own func() *tls.Certificate
 	// Now is the time by which certificates are checked.
 	Now func() time.Time

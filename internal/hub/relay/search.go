@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// askTimeout bounds a question to a coordinator. DialContext asks again only when askedFor has passed since the last
-	// question.
+	// askTimeout bounds a question to a coordinator. askedFor is the least time between two questions for DialContext.
 	askTimeout = 2 * time.Second
 	askedFor   = time.Second
 	// maxAnswer bounds a coordinator's answer, in bytes. edge.MostRelaying neighbours with names of the greatest length fit
@@ -103,8 +102,8 @@ func (s *search) candidates(now time.Time) []edge.Neighbour {
 	return all
 }
 
-// asks reports whether it is time to ask the coordinators, and records that they are asked now. since is the least time between
-// two questions.
+// asks reports whether the coordinators may be asked now, and if so, records the present as the time of the last question. The
+// parameter since is the least time between two questions.
 func (s *search) asks(now time.Time, since time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,9 +160,9 @@ func (c *Client) refresh(ctx context.Context, since time.Duration) error {
 // errUnreached says that no coordinator can be asked which neighbours relay.
 var errUnreached = errors.New("ask who relays: this hub reaches no coordinator of the pool")
 
-// relaying returns the neighbours that relay, ranked. It asks each coordinator that this hub reaches, because a neighbour may
-// reach only one of them, and stops when it knows enough. It fails if this hub reaches no coordinator. It also fails if it learns
-// of no neighbour and a coordinator has not answered.
+// relaying returns the neighbours that relay, ranked. It asks the coordinators that this hub reaches, one after the other, until
+// it knows enough neighbours, because a neighbour may reach only one coordinator. It fails if this hub reaches no coordinator. It
+// also fails if it learns of no neighbour and a coordinator has not answered.
 func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error) {
 	reached := c.cfg.Coordinators()
 	if len(reached) == 0 {

@@ -32,9 +32,9 @@ type ServerConfig struct {
 	Targets []string
 	// Dial opens a connection to one of the Targets, by this hub's own way.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Node is this hub's own node. Nodes returns the pool's nodes, by the cloud's last word; nil means that the cloud has said
-	// nothing yet. Denied returns the users and credential ids whose certificates no longer hold in the pool, also by the cloud's
-	// last word.
+	// Node is this hub's own node. Nodes returns the pool's nodes, as the cloud last listed them; nil means that the cloud has
+	// not listed them yet. Denied returns the users and credential ids whose certificates are no longer valid in the pool, as the
+	// cloud last said.
 	Node   edge.NodeName
 	Nodes  func() []edge.NodeName
 	Denied func() []string
@@ -196,7 +196,7 @@ func (s *Server) open(ctx context.Context, target string) (net.Conn, error) {
 }
 
 // taken takes a connection over from the HTTP server, and answers that the tunnel is open. The returned Reader has what the
-// client sent before that.
+// client sent before the answer.
 func taken(w http.ResponseWriter) (net.Conn, io.Reader, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {

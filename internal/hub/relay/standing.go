@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// lookEvery is how often open tunnels are judged anew. A node that is gone from the pool is refused within that time after the
-// cloud has said so.
+// lookEvery is how often open tunnels are judged anew. If the cloud says that a node has left the pool, the node's tunnels end
+// within that time.
 const lookEvery = time.Minute
 
 var (
@@ -24,8 +24,8 @@ var (
 // word is what the cloud has last said of the pool's nodes. Nil nodes mean that it has not said anything yet.
 type word struct{ nodes []edge.NodeName }
 
-// refuses returns why a neighbour with a certificate may not borrow this hub's line; nil means that it may. Only what this hub
-// has from the cloud decides, so a coordinator that is away, or that lies, can refuse nobody.
+// refuses returns why a neighbour with a certificate may not borrow this hub's line; nil means that it may. Only the cloud's last
+// word decides. So a coordinator that is away, or that lies, can refuse nobody.
 func (s *Server) refuses(peer edge.NodeName, certificate []byte, of *word) error {
 	sum := sha256.Sum256(certificate)
 	for _, who := range s.cfg.Denied() {
@@ -50,9 +50,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// lastWord returns what the cloud has last said of the pool's nodes. If the list is new, lastWord has open tunnels judged by it.
-// The list of before still counts while there is none, or one that lacks this hub's own node and so says nothing about others
-// either.
+// lastWord returns the cloud's last list of the pool's nodes. If the list is new, open tunnels are judged by it. A list without
+// this hub's own node is unusable, because it says nothing about others either. The list before it then still counts.
 func (s *Server) lastWord() *word {
 	before, nodes := s.word.Get(), s.cfg.Nodes()
 	if !slices.Contains(nodes, s.cfg.Node) || slices.Equal(nodes, before.nodes) {

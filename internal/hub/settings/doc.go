@@ -7,19 +7,21 @@
 // Invariants:
 //   - Settings are applied as a whole or not at all.
 //   - Unusable settings change nothing and are not kept.
-//   - The annotation is written when the pool's settings are first known after a start, and then only when it has changed.
+//   - The hub writes the annotation when it first knows the pool's settings after a start, and then only when the annotation
+//     changes.
 //
 // The alternative to the annotation was the report of the pool's leader (lead.Reporter), which also says which nodes reach the
-// coordinator. But a pool without a coordinator has no leader, and a hub that is cut off gets no new settings to report.
+// coordinator. But a pool without a coordinator has no leader. The report would say no more about a hub that is cut off, because
+// such a hub gets no new settings.
 //
 // # How a ConfigMap is followed
 //
 // A Notice follows a ConfigMap that coordinator-controller keeps in the cloud for the hubs of a pool. It also keeps the content
 // in a file, so that a hub that starts without the cloud knows it.
 //
-// Invariants: a Notice forgets the content in two cases only. Either a watch reports that the ConfigMap was deleted. Or, for
-// ForgetAfter, the cloud refuses the read or lists no such ConfigMap. Nothing else makes it forget: no error, no unusable
-// ConfigMap, and no cloud that is unreachable or empty for a moment.
+// Invariants: a Notice forgets the content in two cases only. In the first, a watch reports that the ConfigMap was deleted. In
+// the second, the cloud refuses the read, or its list lacks the ConfigMap, for as long as ForgetAfter. A Notice keeps the content
+// after any other error, if the ConfigMap is unusable, and if the cloud is unreachable or seems empty for a moment.
 //
 // # States
 //
@@ -31,6 +33,6 @@
 //     ForgetAfter is over, with what was known. (TestRefused, TestPatience)
 //   - Notice.missingSince: entered when a list lacks the ConfigMap; ends when one has it, or when ForgetAfter is over, with what
 //     was known; it is listed again within Recheck. (TestACloudThatSeemsEmpty, TestRun)
-//   - Settings.report: entered when the pool's settings are refused, or need a restart; ends when it says others that are usable,
-//     or none. (TestALife)
+//   - Settings.report: entered when the pool's settings are refused, or need a restart; ends when the pool says others that are
+//     usable, or none. (TestALife)
 package settings

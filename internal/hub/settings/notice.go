@@ -24,13 +24,13 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// ForgetAfter is how long the cloud must refuse to show the ConfigMap, or not list it, before a Notice forgets its content. The
-// right to read the ConfigMap ends when the ConfigMap is deleted. But an API server that has just started also refuses, until
-// it has loaded its roles.
+// ForgetAfter is for how long the cloud must refuse to show the ConfigMap, or not list it, before a Notice forgets its content. A
+// node loses the right to read the ConfigMap when that is deleted. But an API server that has just started also refuses, until it
+// has loaded its roles.
 const ForgetAfter = 2 * time.Minute
 
-// Recheck is the longest time to the next list if a list lacks the ConfigMap but no watch has reported its deletion. A cloud
-// with another etcd, or with an empty one, gives such a list for a while.
+// Recheck is the longest pause before the next list, if a list lacks a ConfigMap that was known and no watch has reported its
+// deletion. A cloud with another etcd, or with an empty one, gives such a list for a while.
 const Recheck = 10 * time.Second
 
 // NoticeConfig says what to follow. T is the parsed content of the ConfigMap; its zero value means that nothing is known. All
@@ -51,7 +51,7 @@ type NoticeConfig[T comparable] struct {
 	// Reachable waits until the cloud can be reached, or ctx ends. Without this wait, a hub would notice up to 30 s late that
 	// the cloud is back after a long cut.
 	Reachable func(ctx context.Context) error
-	// Patience is the pause before a cloud is asked again that has refused for ForgetAfter; 0 means the pause after any error.
+	// Patience is the longest pause before a cloud is asked again that has refused for ForgetAfter; 0 means as after any error.
 	Patience time.Duration
 	// Heard is called after each usable answer of the cloud, and after each Change, with the content before it.
 	Heard func(ctx context.Context, was, is T)
@@ -76,7 +76,7 @@ type Notice[T comparable] struct {
 	complaint    string    // the last one logged about the ConfigMap, so as not to repeat it
 }
 
-// NewNotice returns a Notice that starts with the content of the file. If the file cannot be used, the Notice starts empty, and
+// NewNotice returns a Notice that starts with the content of the file. If the file can't be used, the Notice starts empty, and
 // Run logs why.
 func NewNotice[T comparable](cfg NoticeConfig[T]) *Notice[T] {
 	n := &Notice[T]{cfg: cfg}
@@ -193,8 +193,8 @@ func (n *Notice[T]) bePatient(ctx context.Context) error {
 	return run.Pause(ctx, n.cfg.Patience/2+n.cfg.Ends.Below(n.cfg.Patience/2))
 }
 
-// missing records that the cloud's list lacks the ConfigMap. The content stays until lists have lacked the ConfigMap for
-// ForgetAfter. missing reports whether to list again soon to find that out.
+// missing records that the cloud's list lacks the ConfigMap. It forgets the content if lists have lacked the ConfigMap for
+// ForgetAfter. Otherwise it reports whether to list again soon.
 func (n *Notice[T]) missing(ctx context.Context) (again bool) {
 	var nothing T
 	n.mu.Lock()
@@ -282,8 +282,8 @@ func (n *Notice[T]) set(ctx context.Context, is T) {
 	n.cfg.Heard(ctx, was, is)
 }
 
-// Change replaces the content with one that is not from the cloud; it lasts until the cloud's next answer. Change reports
-// whether the content has changed.
+// Change replaces the content by the result of the function change, until the cloud answers again. It reports whether the content
+// has changed.
 func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 	was, is := n.replace(ctx, change)
 	if was == is {
@@ -294,7 +294,7 @@ func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 }
 
 // replace writes the file first, so that the content is on disk before anything acts on it. It returns the content before and
-// after. Get does not wait for the disk.
+// after the change. Get does not wait for the disk.
 func (n *Notice[T]) replace(ctx context.Context, change func(known T) T) (was, is T) {
 	n.setting.Lock()
 	defer n.setting.Unlock()

@@ -40,8 +40,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.why.Error() }
 func (r *refusal) Unwrap() error { return r.why }
 
-// Read parses a ConfigMap. It returns an error if the content is not settings for hubs, or the error of usable if usable
-// refuses the settings.
+// Read parses a ConfigMap. It fails if the content is not settings for hubs, or if the function usable refuses them.
 func Read(data map[string]string, usable func(v1alpha1.HubSettings) error) (Said, error) {
 	generation, err := strconv.ParseInt(data[edge.SettingsGeneration], 10, 64)
 	if err != nil || generation < 1 {

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// patience is how long the hub pauses before it asks again a cloud that does not let nodes read such ConfigMaps. Such a
-	// cloud may have no coordinator-controller.
+	// patience is the longest pause before the hub asks a cloud again that has not let it read the ConfigMap for ForgetAfter.
+	// Such a cloud may have no coordinator-controller.
 	patience = 10 * time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 10 * time.Second

@@ -23,19 +23,17 @@ import (
 // them. So Accounts reads each one when the first Pod uses it, when the cloud is back after a cut, and from time to time.
 
 const (
-	// readAccountEvery is the longest time between two reads of a ServiceAccount; half of it is the shortest, unless a read fails
-	// or the cloud was cut off. A read is one small request over the WAN, and ServiceAccounts hardly ever change.
+	// readAccountEvery is the longest pause before an account is read again, because ServiceAccounts hardly ever change.
 	readAccountEvery = time.Hour
 	// readAccountsWithin spreads the reads after the cloud is back, so that not all hubs read at once.
 	readAccountsWithin = time.Minute
-	// readAccountTimeout bounds one read, readAccountPause is the least time between two reads, and readAccountRetry the pause
-	// after a failure.
+	// readAccountTimeout bounds one read. readAccountPause is the pause between two reads; a newly wanted account ends it early.
+	// readAccountRetry is the longest pause after a failure other than a refusal.
 	readAccountTimeout = 10 * time.Second
 	readAccountPause   = 100 * time.Millisecond
 	readAccountRetry   = 30 * time.Second
 	// readAccountFirst is the pause after the cloud has refused the first read of an account; further pauses grow to
-	// readAccountEvery. Such a refusal may soon end: the API server's Node authorizer learns of a Pod from its own watch, which
-	// may be behind the hub's.
+	// readAccountEvery. The API server may refuse only because it has not yet heard of the Pod that uses the account.
 	readAccountFirst = 2 * time.Second
 	// maxAccounts bounds the accounts: more than a node has Pods by default.
 	maxAccounts = 250
@@ -61,8 +59,8 @@ type AccountsConfig struct {
 	Ends ends.Ends
 }
 
-// Accounts reads the ServiceAccounts of this node's Pods from the cloud. The hub has a Node for each coordinator, and one
-// Accounts for all of these. Make one with NewAccounts.
+// Accounts reads the ServiceAccounts of this node's Pods from the cloud. One Accounts serves the pushes to all of the pool's
+// coordinators. Make one with NewAccounts.
 type Accounts struct {
 	config AccountsConfig
 	wake   bell // another is wanted
@@ -80,8 +78,8 @@ func NewAccounts(c AccountsConfig) *Accounts {
 	}
 }
 
-// want sets which accounts the owner of a bell wants, and drops those that no owner wants. If the cloud's history has changed, it
-// schedules all accounts to be read again.
+// want sets which accounts a Node needs; the parameter by is that Node's bell. It drops the accounts that no Node needs. If the
+// cloud's history has changed, it schedules all accounts to be read again.
 func (a *Accounts) want(by bell, keys map[stream.Key]struct{}, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

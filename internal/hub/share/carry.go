@@ -20,8 +20,8 @@ const (
 	// maxPoolBytes bounds a batch in bytes; a single larger object still goes as one batch.
 	maxPoolBytes = 1 << 20
 
-	// idlePush is how often a carrier without changes pushes a bookmark. The bookmark moves the mirror's position on. It also
-	// tells the mirror, which waits 30 s for a push, that there still is a leader.
+	// idlePush is the pause after which a carrier without changes pushes a bookmark, which moves the mirror's position on. The
+	// mirror ends a push that brings nothing for 30 s.
 	idlePush = 10 * time.Second
 
 	// emptyPause is how often a carrier looks at an empty replica.
@@ -36,8 +36,8 @@ const (
 var (
 	// errRestarted says that the mirror has lost what it had.
 	errRestarted = errors.New("the mirror began anew")
-	// errNothing says that the replica is empty or has only a filler's content. A leader pushes only the cloud's content, which
-	// is still to come.
+	// errNothing says that the replica has nothing from the cloud yet. A filler's content does not count, because a leader pushes
+	// only the cloud's.
 	errNothing = fmt.Errorf("%w: the cloud has brought nothing to the replica", stream.ErrNotReady)
 	// errIdle says that the replica has reported nothing for idlePush.
 	errIdle = errors.New("nothing has changed")
@@ -61,14 +61,13 @@ type carrier struct {
 
 // state is the input for the Lease.
 type state struct {
-	// instance is the mirror's instance when it was asked. acked is the position that the mirror has since acknowledged; 0
-	// means that it is not known.
+	// instance and acked are the mirror's instance and position by its last answer to the carrier. acked 0 means unknown.
 	instance string
 	acked    edge.Revision
 	history  edge.History // that acked counts in
 	// target is the replica's position when the carrier began.
 	target edge.Revision
-	// behind is the time since which a change waits for its acknowledgement, or since which the mirror's position is unknown.
+	// behind is since when a change has waited for its acknowledgement, or since when the mirror's position has been unknown.
 	// Zero means that nothing waits.
 	behind time.Time
 	// ahead is the time since which the mirror is seen ahead of the replica; zero means that it is not ahead.
@@ -116,8 +115,8 @@ func (c *carrier) run(ctx context.Context) {
 	again(ctx, "Pushing to the coordinator", c.metrics.failures.WithLabelValues(c.label()), c.rounds, c.waitAfter)
 }
 
-// rounds runs one round after another while the term is valid. It returns the error of the first failed round, but goes on if a
-// round fails only because there is nothing to push yet.
+// rounds repeats the function round until it fails. A round that finds nothing to push yet (stream.ErrNotReady) is no failure.
+// While the term is not valid, rounds waits.
 func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	c.progress = false
 	for ctx.Err() == nil {
@@ -135,8 +134,8 @@ func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	return c.progress, context.Cause(ctx)
 }
 
-// waitAfter returns the pause after a failed round, given the number of failures in a row, and decides what the next round
-// pushes.
+// waitAfter returns the pause after a round that failed with err; failures is the number of failures in a row. It also decides
+// whether the next round pushes everything, and how large its batches are.
 func (c *carrier) waitAfter(err error, failures int) time.Duration {
 	why := (*refusal)(nil)
 	switch {
@@ -262,8 +261,8 @@ func (c *carrier) everything(ctx context.Context) (at edge.Moment, err error) {
 	return edge.Moment{History: s.History, Revision: s.Revision}, nil
 }
 
-// changes pushes the changes that the watch w delivers, in batches, until an error. After idlePush without changes it pushes a
-// bookmark and returns the mirror's new position; the caller then needs a new watch.
+// changes pushes the changes of the watch w in batches, until it fails or nothing has changed for idlePush. In the latter case it
+// pushes a bookmark and returns the mirror's new position, where the caller begins a new watch.
 func (c *carrier) changes(f *following, w stream.Watch, at edge.Revision) (edge.Revision, error) {
 	posted, told := c.config.Ends.Running(), at // told is up to where the replica has told everything
 	var late time.Time                          // since when the next changes may wait; zero means since they are told
@@ -326,8 +325,8 @@ func (c *carrier) fit(events []stream.Event) (n int) {
 	return n
 }
 
-// post pushes a batch of changes up to a revision. The parameter left is the time since which further changes wait; zero means
-// that none do.
+// post pushes a batch of changes up to the revision end. The parameter left says since when later changes have waited; zero means
+// that none wait.
 func (c *carrier) post(f *following, events []stream.Event, end edge.Revision, left time.Time) error {
 	if !c.term.Valid() {
 		return errDeposed

@@ -32,11 +32,10 @@ const (
 	// hopelessPause is the pause after a refusal that waiting seldom changes.
 	hopelessPause = 30 * time.Second
 
-	// askTimeout bounds a request for the state of a share, and each request for a Lease. All of these are small, and stay on
-	// the LAN.
+	// askTimeout bounds each small request to the coordinator: for the state of a share, or about a Lease.
 	askTimeout = 2 * time.Second
-	// maxAnswer bounds an answer, or each line of a streamed answer, in bytes. The longest one lists what a coordinator keeps
-	// of a node: at most 2000 objects.
+	// maxAnswer bounds an answer, or each line of a streamed answer, in bytes. The longest answer lists a node's objects at the
+	// coordinator, 2000 at most.
 	maxAnswer = 2 << 20
 	// maxRetryAfter bounds a Retry-After.
 	maxRetryAfter = time.Minute
@@ -46,12 +45,12 @@ const (
 type Config struct {
 	// Node is this hub's node.
 	Node edge.NodeName
-	// Transport reaches the coordinator as this node (upstream.Upstream.AsNode). Base is the coordinator's address, without a
-	// path.
+	// Transport makes requests with this node's certificate, as upstream.Upstream.AsHub does. Base is the coordinator's address,
+	// without a path.
 	Transport http.RoundTripper
 	Base      *url.URL
-	// Later is called with a history that the coordinator knows and this hub may not know yet. It reports whether the hub is
-	// then in that history, or in a later one.
+	// Later tells the hub of a history that the coordinator names. It reports whether the hub is afterwards in that history or in
+	// a later one.
 	Later func(edge.History) bool
 	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
@@ -100,8 +99,8 @@ func (c client) request(
 	return r, nil
 }
 
-// state reads the present state of the share into the parameter into. It also returns the answer's ETag, empty if the answer
-// has none. If known still names the present state, it fails with a refusal of 304.
+// state decodes the share's present state into the parameter into, and returns the answer's ETag; "" means that it has none. If
+// the parameter known is still the ETag of the present state, state fails with a refusal of code 304.
 func (c client) state(ctx context.Context, known string, into any) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -161,8 +160,8 @@ func newRefusal(code int, message string, retryAfter int) *refusal {
 	return &refusal{code, message, time.Duration(seconds) * time.Second}
 }
 
-// again repeats round until ctx ends. Each round ends with an error, and says whether it made progress. The function judge
-// returns the pause after the n-th error in a row without progress.
+// again calls the function round until ctx ends, and pauses after each call. Each call ends with an error and says whether it
+// made progress. The function judge returns the pause, given the error and the number of errors since the last progress.
 func again(
 	ctx context.Context, what string, failed prometheus.Counter,
 	round func(context.Context) (progress bool, err error), judge func(err error, n int) time.Duration,

@@ -24,13 +24,13 @@ const (
 	// leaseSeconds is the duration in the Lease; followers use a bound of their own (package cache).
 	leaseSeconds = 10
 
-	// stillLive is how long a resource stays declared after the cloud has stopped feeding its replica. stillAcked is how long
-	// it stays declared while the mirror is behind the replica or ahead of it.
+	// stillLive is how long a resource stays declared current after the cloud has stopped feeding its replica. stillAcked is how
+	// long it stays declared current while the mirror is behind the replica or ahead of it.
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
-	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. If the cloud has not brought the replica to
-	// the mirror's revision by then, the mirror's content must belong to another history, and the carrier pushes everything.
+	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. After that, the mirror's content must belong
+	// to another history, and the carrier pushes everything.
 	overAfter = 20 * time.Second
 
 	// laggingFor is how long a resource may be undeclared before the reason is logged: each term begins without declarations.
@@ -124,8 +124,8 @@ func (w *declarer) logMissing(logger klog.Logger, now time.Time, why map[string]
 	}
 }
 
-// current returns the carriers whose resource is complete and current in the mirror, as far as this hub knows. For the others it
-// returns why not, except for an Optional resource that lags. Both maps are by resource name.
+// current returns the carriers whose resource is complete and current in the mirror, as far as this hub knows. The map why has
+// the reasons why the others are not; it can leave out Optional resources. Both maps are by resource name.
 func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[string]string) {
 	declared, why = map[string]*carrier{}, map[string]string{}
 	var latest edge.History
@@ -187,8 +187,8 @@ func (c *carrier) lags(now time.Time) (why string) {
 	return ""
 }
 
-// filling returns which page of each list from the cloud is being read, by resource. A list that waits for its turn has the sum
-// of these numbers, and one more, so that it also shows progress.
+// filling returns, by resource, which page of a list from the cloud the hub is reading. For a list that waits until others are
+// done, it returns the sum of their pages and one more, so that the number shows progress.
 func (d *duty) filling() map[string]int {
 	pages, all := map[string]int{}, 0
 	for _, c := range d.all() {

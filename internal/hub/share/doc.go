@@ -4,24 +4,25 @@
 // # How anything is brought
 //
 // A coordinator has two kinds of shares: the pool's resources, and each node's own objects. Each state of a share has a name, and
-// a push brings the share from one state to the next (package edge has the protocol). Pool, Filler and Node all use one client.
-// They ask for the share's state, push what follows on it, and take the next state from the answer. After any failure they pause,
-// for a time that depends on the refusal, and ask again. They differ in what they push: the changes of a replica, all of it, or
-// a difference.
+// a push brings the share from one state to the next (package edge has the protocol). Pool, Filler and Node use the same client.
+// It asks for the state of a share, pushes what is newer, and takes the next state from the answer. After a failure there is a
+// pause, which depends on the refusal, and then the client asks again. A Pool pushes the changes of a replica, or the whole
+// replica; a Filler pushes whole replicas; a Node pushes the difference between two states.
 //
 // # What the pool shares
 //
-// Pool.Run brings the content of the leader's replicas into the coordinator's mirror, and declares in the Lease
-// leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier. A carrier
-// asks for the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The
-// answer acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers
-// in the replica meanwhile. A carrier pushes everything, in a request of its own, if the mirror is empty, is in another history,
-// refuses changes or stays ahead, or if the replica cannot resume from the mirror's position. One more goroutine writes the
-// Lease.
+// Pool.Run brings the content of the leader's replicas into the coordinator's mirror for one term. In the Lease
+// leader-informer-sync it declares which resources it keeps current there. Each resource has a carrier. A carrier asks for the
+// mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
+// acknowledges each batch with a line while the request continues. One batch is under way at a time; meanwhile the next one
+// gathers in the replica. In some cases a carrier pushes everything, in a request of its own: if the mirror is empty, is in
+// another history, refuses changes or stays ahead, or if the replica cannot resume from the mirror's position. One more goroutine
+// writes the Lease.
 //
 // Invariants:
-//   - A request begins at the position that the mirror reports. After any failure the carrier asks again before the next request.
-//     So a lost answer, a second leader or a coordinator that came back empty costs one question, and no change is left out.
+//   - A request begins at the position that the mirror reports. After any failure the carrier asks for the position again before
+//     the next request. So a lost answer, a second leader or a coordinator that came back empty costs one more question, and no
+//     change is left out.
 //   - A carrier sends nothing unless its term is valid at that moment, and breaks off a batch when the term ends. The mirror
 //     applies a batch whole or not at all.
 //   - A resource is declared only while four things hold: the cloud feeds its replica, or did a few seconds ago; the mirror has
@@ -35,51 +36,52 @@
 // # What a pool has without the cloud
 //
 // While this hub has no link to the cloud, Filler.Run brings the hub's copies of the shared resources to a coordinator without a
-// leader. Usually that is a coordinator that started during a cut and is empty. Filler takes a turn, by the Lease yurthub-filler,
-// pushes everything that is newer than the mirror's content, and gives up the turn. A filler's content counts in a filled history
-// (edge.History), which is below all of the cloud's histories. So whatever a leader brings later replaces it. Nothing is declared
-// current. Hubs with content of their own do not take over a filler's content. After each hub has had its turn, the mirror has
-// the latest state that the pool knows.
+// leader. Usually that is a coordinator that started during a cut and is empty. The Filler takes a turn, by the Lease
+// yurthub-filler, pushes everything that is newer than the mirror's content, and gives up the turn. A filler's content counts in
+// a filled history (edge.History), which is below all of the cloud's histories. So whatever a leader brings later replaces it.
+// The Filler declares nothing current. Hubs with content of their own do not take over a filler's content. After each hub has had
+// its turn, the mirror has the latest state that the pool knows.
 //
 // # What is this node's own
 //
 // Node.Run keeps this node's own objects in the coordinator: its Node, its Pods, the ServiceAccounts, ConfigMaps and (if enabled)
-// Secrets that they use, and the Events that its programs write. So people on site see them with kubectl, whether or not the
+// Secrets that the Pods use, and the Events that its programs write. So people on site see them with kubectl, whether or not the
 // cloud can be reached.
 //
-// For this the hub reads only the Pods' ServiceAccounts from the cloud, at least once an hour. The Node, the Pods and their
-// ConfigMaps and Secrets are in the replicas that the hub follows for kubelet. The Events are copies of the cloud's answers to
-// the programs that wrote them.
+// The hub reads only the Pods' ServiceAccounts from the cloud for this, at least once an hour while the cloud answers. The Node,
+// the Pods and their ConfigMaps and Secrets are in the replicas that the hub follows for kubelet. The Events are copies of the
+// cloud's answers to the programs that wrote them.
 //
-// The hub runs one Node for each coordinator of the pool. A Node asks what its coordinator has of this node and at which
-// revisions, compares that with the replicas, and pushes the difference. After each push the coordinator names the resulting
-// state, and accepts the next push only on top of that state. After a restart of either side, a lost answer, or a change that the
-// Node did not make, the Node asks again. One Accounts reads the ServiceAccounts for all Nodes. The Overlay has what the node
-// says itself while the cloud does not hear it.
+// The hub runs one Node (the type of this package) for each coordinator of the pool. A Node asks what its coordinator has of this
+// node and at which revisions, compares that with the replicas, and pushes the difference. After each push the coordinator names
+// the resulting state, and accepts the next push only on top of that state. After a restart of either side, a lost answer, or a
+// change that the Node did not make, the Node asks again. One Accounts reads the ServiceAccounts for all of them. The Overlay has
+// what the node says itself while the cloud does not hear it.
 //
 // Invariants:
-//   - An object is pushed as the cloud has written it, at the cloud's revision, and never if it is older than the coordinator's.
-//     What the node shows on top of it is marked as the node's word, and goes when the cut is over.
+//   - An object is pushed at the cloud's revision, unless the coordinator has it at a later one. Its content is the cloud's.
+//     During a cut the node's own status replaces the cloud's; such an object is marked, and goes back to the cloud's content
+//     after the cut.
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
-//   - An object is deleted at the coordinator only if this node has left the pool, if a complete replica that is at least as new
-//     lacks it, if it is a ServiceAccount of which the cloud says that there is none, or if it is an Event that the hub no longer
-//     keeps.
-//   - Unknown objects stay: a hub that starts deletes nothing before its replicas are there.
+//   - An object is deleted at the coordinator in four cases only: this node has left the pool; a complete replica that is at
+//     least as new as the coordinator's object lacks it; it is a ServiceAccount, and the cloud says that there is none; or it is
+//     an Event that the hub no longer keeps.
+//   - A hub that starts deletes nothing before its replicas are there.
 //
 // The alternative was a stream that resumes at a position, as the Pool's push does. But what a node's Pods use comes from
-// hundreds of small replicas, each at a position of its own. And to compare some hundred objects takes only microseconds.
+// hundreds of small replicas, each at a position of its own. To compare some hundred objects takes only microseconds.
 //
 // # What is written while the cloud does not answer
 //
-// While the cloud does not answer, a Taker accepts two kinds of writes of kubelet and the node's other programs: statuses, which
-// it shows on top of the cloud's objects; and Events, which it sends to the cloud later.
+// While the cloud does not answer, a Taker accepts two kinds of writes from kubelet and the node's other programs: statuses,
+// which it shows in place of the cloud's, and Events, which it sends to the cloud later.
 //
-// It accepts nothing else. kubelet still reads what the cloud has said, so it repeats a status until the cloud has it. Programs
-// do not repeat Events. These wait in the Taker, also on the disk if there is one, and Taker.Run sends them when the cloud is
-// back.
+// A Taker accepts nothing else. kubelet still reads what the cloud has said, so it repeats a status until the cloud has it.
+// Programs do not repeat Events. These wait in the Taker, also on the disk if there is one, and Taker.Run sends them when the
+// cloud is back.
 //
-// Each request is answered in its own goroutine. Statuses and Events have one lock each, which is never held during I/O.
-// Node, which brings the node's objects to the coordinator, reads both through Taker.AddTo.
+// Each request is answered in its own goroutine. Statuses and Events have one lock each, which is never held during I/O. A Node
+// reads both through Taker.AddTo, to bring them to the coordinator.
 //
 // Invariants:
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
@@ -90,13 +92,13 @@
 //
 // # What coordinators may do with kubelet
 //
-// Warrants decides what coordinators may do with this node's kubelet. kubelet asks the cloud, through its hub, whether its caller
-// may do something (SubjectAccessReview). If the caller is a coordinator, the hub itself always answers. So a coordinator's key
-// needs no right in the cloud, and works with kubelets while the cloud can't be asked.
+// Warrants decides what coordinators may do with this node's kubelet. kubelet asks the cloud, through its hub, whether the caller
+// of its port may do something (SubjectAccessReview). If that caller is a coordinator, the hub itself always answers. So a
+// coordinator's key needs no right in the cloud, and works with kubelets while the cloud can't be asked.
 //
 // Invariants: Warrants admits only the coordinator of this node's own pool, with a certificate that the cloud has listed in the
-// pool's ConfigMap. A hub that has not read that ConfigMap admits nobody. Warrants does not answer about other callers, and asks
-// no coordinator about anyone.
+// pool's ConfigMap. A hub that has not read that ConfigMap admits nobody. Warrants does not answer about other users, and sends
+// no request to a coordinator.
 //
 // The alternative was a role in the cloud. It would also be valid at the API server, whose nodes/proxy gives access to every
 // kubelet of the cluster (docs/adr/0023-coordinator-keys.md).

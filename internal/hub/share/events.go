@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// eventLife is how long an Event is kept, the same time as by default in Kubernetes. maxKeptEvents bounds the number of
-	// kept Events; the oldest are dropped first.
+	// eventLife is how long an Event is kept, the same time as by default in Kubernetes. maxKeptEvents bounds how many are kept;
+	// putLocked says which ones are dropped.
 	eventLife     = time.Hour
 	maxKeptEvents = 500
 	// maxEventBytes bounds an Event, which has a few hundred bytes.
 	maxEventBytes = 32 << 10
 )
 
-// eventLog holds the Events that this node's programs have written: those in the cloud, as it answered them, and those that wait
-// for the cloud. The waiting ones are also on the disk.
+// eventLog holds the Events that this node's programs have written: those that the cloud has, as the cloud answered them, and
+// those that still wait for the cloud. The waiting ones are also on the disk.
 type eventLog struct {
 	ends    ends.Ends
 	disk    TakerDisk

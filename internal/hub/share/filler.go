@@ -24,9 +24,8 @@ import (
 )
 
 const (
-	// fillLook is how often a hub without a link to the cloud checks the mirror. fillAgain is the pause after a failure if the
-	// hub knows of no leader. Each pause is longer by a random time of up to its half, so that the pool's hubs check at
-	// different times.
+	// fillLook is the pause between two checks of the mirror; fillAgain replaces it after a failure if no leader is known. A
+	// random time of up to half the pause is added, so that the pool's hubs check at different times.
 	fillLook, fillAgain = 10 * time.Second, time.Second
 	// turnMargin is how much earlier than the coordinator a filler considers its turn over.
 	turnMargin = time.Second
@@ -151,8 +150,8 @@ func (f *Filler) round(ctx context.Context) error {
 	return nil
 }
 
-// offers returns the resources of which this hub has better content than the mirror. That is so if the mirror has no content,
-// or an older state that a filler brought. Content that a leader brought is never older.
+// offers returns the resources of which the mirror has nothing, or something older that a filler brought. It leaves out what the
+// mirror has refused within offerPause.
 func (f *Filler) offers(resources []Resource, known positions, now time.Time) (better []Resource) {
 	for _, r := range resources {
 		mine := momentOf(r.Replica)
@@ -204,8 +203,8 @@ func (f *Filler) offer(ctx context.Context, mirror poolShare, term edge.Term, r 
 	return nil
 }
 
-// turn takes the filler's Lease for one turn; the function done releases it. turn fails if the coordinator refuses: while
-// another hub's turn lasts, while a hub leads, and for some seconds after that, in which a hub may come to lead.
+// turn takes the filler's Lease for one turn; the function done releases the Lease. The coordinator refuses the Lease while
+// another hub has its turn, while a hub leads, and for some seconds after a leader or its own start.
 func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
 	lease, err := f.lease.get(ctx)
 	if err != nil {

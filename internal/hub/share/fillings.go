@@ -15,8 +15,8 @@ type fillings struct {
 	seen time.Time
 }
 
-// set records what the mirror has of each carrier's resource, and which resources are declared. A nil declared means that the
-// declaration failed.
+// set records what the mirror has of each carrier's resource. The parameter declared has the resources that are declared current;
+// nil means that the declaration failed.
 func (f *fillings) set(now time.Time, carriers map[*carrier]state, mirror positions, declared map[string]*carrier) {
 	last := make(map[string]edge.Filling, len(carriers))
 	for c := range carriers {
@@ -42,8 +42,8 @@ func (f *fillings) forget() {
 	f.last = nil
 }
 
-// Fillings returns how far the coordinator has each resource, while this hub leads; nil means unknown. A resource whose
-// declaration has expired counts as complete, not as current.
+// Fillings returns how much of each resource the coordinator has, while this hub leads; nil means unknown. If the hub has not
+// declared anything for leaseSeconds, a current resource counts as complete only.
 func (p *Pool) Fillings() map[string]edge.Filling {
 	f := &p.fillings
 	f.mu.Lock()

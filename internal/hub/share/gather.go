@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Selection is one of the node's own selections that the hub follows: its Node, one ConfigMap or Secret, or, with an empty name,
-// all of its Pods.
+// Selection is a selection of own objects that the hub follows: the Node, one ConfigMap, one Secret, or all of the node's Pods.
+// The selection of the Pods has an empty name.
 type Selection struct {
 	stream.ID
 	Replica Replica
@@ -35,8 +35,8 @@ type gatherer struct {
 	podAccounts map[stream.Key]podAccount
 
 	read map[stream.ID]gathered
-	// lasting are ConfigMaps and Secrets that the coordinator has accepted. The hub keeps them for a coordinator that has lost
-	// them, because kubelet reads an immutable one only once and then stops following it.
+	// lasting has ConfigMaps and Secrets that the coordinator has accepted, in case the coordinator loses them. kubelet reads an
+	// immutable one only once, so the hub may no longer follow it.
 	lasting map[stream.ID]lasting
 }
 

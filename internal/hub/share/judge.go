@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet asks about proxy for everything
-// that has no subresource of its own, such as exec, attach, port-forward and logs of containers. Where kubelet asks about two
+// rights maps the subresources of nodes that a coordinator may use to the verbs for them. kubelet checks proxy for everything
+// that has no subresource of its own, such as exec, attach, port-forward and logs of containers. If kubelet checks two
 // subresources, as for /pods, one right is enough.
 var rights = map[string][]string{
 	"proxy":   {"create", "get"},
@@ -21,16 +21,15 @@ var rights = map[string][]string{
 
 // Word is what the cloud has said of the pool's coordinator.
 type Word struct {
-	// Known says that the cloud has shown this node the pool's ConfigMap, which only the pool's nodes can read. Nothing else
-	// proves that the node is in the pool.
+	// Known says that the cloud has let this node read the pool's ConfigMap. Only the pool's nodes may read that, so the node is
+	// in the pool.
 	Known bool
 	// Clients are the credential ids of the valid certificates.
 	Clients []string
 }
 
-// reviewKubelet decides one access review about the kubelet of this node. The result about is false if the user is not a
-// coordinator: then the cloud decides. The result why is empty if the user may do it, and otherwise the reason for people to
-// read.
+// reviewKubelet decides an access review of this node's kubelet. If the result about is false, the user is no coordinator, and
+// the cloud must decide. Otherwise the result why is the reason for a refusal; "" means allowed.
 func reviewKubelet(
 	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
 ) (about bool, why string) {

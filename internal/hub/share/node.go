@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// askEvery is how often the hub asks the coordinator whether it still has what it had. The question also shows the
-	// coordinator that the hub is alive. Without a question for some minutes, the coordinator drops the node's objects.
+	// askEvery is how often the hub asks a coordinator what it has of this node. A coordinator drops the objects of a node whose
+	// hub sends no request for some minutes.
 	askEvery = 10 * time.Second
 )
 
@@ -41,14 +41,14 @@ type NodeConfig struct {
 	Overlay Overlay
 }
 
-// Overlay is what this node says itself: the statuses of its Node and Pods, on top of the cloud's objects, and its Events. Taker
-// is one. It is safe for concurrent use.
+// Overlay is what this node says itself: statuses of its Node and Pods, which replace those in the cloud's objects, and Events.
+// Taker is one. Safe for concurrent use.
 type Overlay interface {
 	// Cut reports whether the cloud is cut off, or may be, or was until a moment ago.
 	Cut(now time.Time) bool
-	// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. The map in gets the
-	// history of each Event's revision. The map said gets a digest (2 or more) of each object that the cloud does not have in
-	// this form. cut is what Cut has returned.
+	// AddTo puts the node's statuses into the objects, in place of the cloud's, and adds the node's Events. The map in gets the
+	// history of each Event's revision. The map said gets a digest (2 or more) of each object that differs from the cloud's. The
+	// parameter cut is the result of Cut.
 	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
 	// HasEvent reports whether an Event must still be shown.
 	HasEvent(k stream.Key) bool
@@ -110,8 +110,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// session waits for the coordinator, asks what it has, and pushes the difference until an error. It reports whether it pushed
-// anything.
+// session waits until the coordinator can be reached. Then it keeps the node's objects there up to date, until an error. It
+// reports whether it pushed anything.
 func (n *Node) session(ctx context.Context) (progress bool, err error) {
 	if _, err := n.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
 		return false, err
@@ -144,12 +144,11 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 	}
 }
 
-// Changed says that NodeConfig.Followed would return something new, or that one of its replicas or the overlay has changed. It
+// Changed tells the Node that the result of NodeConfig.Followed, the content of a replica, or the Overlay may have changed. It
 // does not block.
 func (n *Node) Changed() { n.changed.ring() }
 
-// await waits until there may be something to push. An idle node has a few changes a minute, and without await the hub would
-// look for them some hundred times a minute.
+// await waits for lookEvery, and then until there may be something to push.
 func (n *Node) await(ctx context.Context) {
 	cloud, linked := n.config.CloudLink.Watch()
 	_ = run.Pause(ctx, lookEvery)

@@ -50,8 +50,9 @@ func (s nodeShare) get(ctx context.Context, known string) (have, string, error) 
 	return h, strings.Trim(tag, `"`), nil
 }
 
-// bring pushes a batch on top of a state. It returns the reasons for refused objects, and the name of the new state; an empty
-// name means that the caller must ask for it. It fails with a refusal of 412 if the coordinator's state is another one.
+// bring pushes a batch to a coordinator in the state that the parameter on names. It returns why objects were refused, and the
+// name of the new state; if that name is empty, the caller must ask for it. If the coordinator is in another state, bring fails
+// with a refusal of code 412.
 func (s nodeShare) bring(ctx context.Context, on string, b batch) (refused map[stream.Key]string, state string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()

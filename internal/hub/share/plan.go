@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// These are the resources that are pushed; all are of v1. They are pushed in the order of the variable order, and deleted in
-// reverse order. The coordinator accepts some objects only after objects of the resources before them.
+// These resources, all of v1, are pushed in the order of the variable order, and deleted in reverse order. The coordinator
+// accepts some objects only after others, for example a ConfigMap after a Pod that uses it.
 const (
 	nodes      = "nodes"
 	pods       = "pods"
@@ -31,8 +31,8 @@ var kinds = map[string]string{
 }
 
 const (
-	// maxNodeBytes bounds a push in bytes, unless it is a single object. For each connection a coordinator keeps a buffer, which
-	// is as large as the largest push on that connection, but at most 256 KiB.
+	// maxNodeBytes bounds a push in bytes, unless it is a single object. It is small, because a coordinator keeps a buffer for
+	// each connection that grows with the largest push.
 	maxNodeBytes = 64 << 10
 	// refusedPause is the pause before an unchanged object that was refused is pushed again.
 	refusedPause = 30 * time.Second
@@ -62,8 +62,8 @@ type want struct {
 type have map[stream.ID]mark
 
 const (
-	// fromCloud marks content as the cloud's own. foreign marks content that an earlier run of the hub showed on top of the
-	// cloud's. All other values are digests.
+	// fromCloud marks content as the cloud's own. foreign marks what the node said in place of the cloud's content, if this hub
+	// no longer knows its digest. All other values are digests.
 	fromCloud uint64 = iota
 	foreign
 )

@@ -34,8 +34,8 @@ type Resource struct {
 	Replica Replica
 	// Live reports whether the cloud feeds the replica right now.
 	Live func() bool
-	// Filling returns which page the hub is reading of a list from the cloud. 0 means that no list is being read, and a negative
-	// number that a list waits for its turn. A nil Filling means that there is never a list.
+	// Filling returns the page that the hub is reading of a list from the cloud. 0 means no list, and a negative number a list
+	// that waits for others. A nil Filling means that there never is a list.
 	Filling func() int
 	// Optional says that an empty replica is normal; Fillings then leaves the resource out.
 	Optional bool
@@ -114,7 +114,7 @@ type PoolConfig struct {
 	// Resources are the resources to push. The node must be allowed to get and to post below /mirror/v1.
 	Resources Set
 	// Leases is a client of the coordinator. The hub must be allowed to get and update the Lease
-	// kube-system/leader-informer-sync; it writes Node as the holder.
+	// kube-system/leader-informer-sync, and becomes its holder.
 	Leases coordinationv1client.LeasesGetter
 }
 

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// batchTimeout bounds how long a batch of changes (1 MiB on the LAN) waits for its acknowledgement. fullTimeout bounds a full
-	// push: on a LAN of 100 Mbit/s it is enough for some 600 MB.
+	// batchTimeout bounds the wait for the acknowledgement of a batch of changes, as a rule 1 MiB at most. fullTimeout bounds a
+	// push of everything; on a LAN of 100 Mbit/s it suffices for some 600 MB.
 	batchTimeout = 10 * time.Second
 	fullTimeout  = 60 * time.Second
 
@@ -172,8 +172,8 @@ func (f *following) run(c client, p push) error {
 	return errors.New("the coordinator has ended its answer")
 }
 
-// body encodes events as frames while it is read, so that the pushed content is in memory only once. When the term is over, it
-// ends with an error and leaves the stream unfinished.
+// body is a request's body that encodes events while it is read, so that the content is in memory only once. When the term is
+// over, reading fails, and the stream stays unfinished.
 type body struct {
 	ctx    context.Context
 	term   edge.Term

@@ -19,8 +19,8 @@ type answer struct {
 	body        []byte
 }
 
-// answerOf returns an answer with an object, as protobuf or JSON, as the client accepts. raw is its protobuf; for JSON it is
-// decoded into o.
+// answerOf returns an answer with an object, in protobuf if the client accepts that, otherwise in JSON. The parameter raw is the
+// object in protobuf. For JSON, answerOf decodes raw into o.
 func answerOf(
 	r *http.Request, code int, kind schema.GroupVersionKind, raw []byte, o interface{ Unmarshal(data []byte) error },
 ) (answer, error) {

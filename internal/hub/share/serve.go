@@ -60,8 +60,8 @@ func (t *Taker) Heard(answer []byte) {
 	}
 }
 
-// Answer answers a program's write in the cloud's place, or returns false and has written nothing. It accepts Events, which the
-// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods. It implements front.OfflineWriter.
+// Answer answers a program's write in the cloud's place and returns true, or writes nothing and returns false. It accepts Events,
+// which the cloud gets later, and the statuses of kubelet's Node and Pods. It implements front.OfflineWriter.
 func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || body == nil || r.Context().Err() != nil || r.Header.Get("Content-Encoding") != "" {
@@ -84,8 +84,8 @@ func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	return true
 }
 
-// answer returns the answer in the cloud's place, which may be a refusal in Kubernetes' form. It returns an error if the Taker
-// does not accept the write.
+// answer returns the answer to a write, which may be a refusal in Kubernetes' form. It fails if the Taker does not accept the
+// write.
 func (t *Taker) answer(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (answer, error) {
 	var raw []byte
 	var err error

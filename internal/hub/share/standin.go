@@ -20,8 +20,8 @@ import (
 
 // TakerConfig configures a Taker.
 type TakerConfig struct {
-	// Object returns the cloud's last known state of this node's Node or of one of its Pods, in protobuf. It is safe for
-	// concurrent use.
+	// Object returns the cloud's last known state of this node's Node, or of one of its Pods, in protobuf; false means that none
+	// is known. It is safe for concurrent use.
 	Object func(stream.ID) (stream.Object, bool)
 	// CloudLink is the state of the link to the cloud; Events is a client for Events in the cloud, as this node.
 	CloudLink *live.Value[link.State]
@@ -95,8 +95,8 @@ func (t *Taker) Run(ctx context.Context) error {
 // errCut says that the cloud does not answer any more.
 var errCut = errors.New("the cloud is cut off")
 
-// forgetStatuses forgets kubelet's statuses each time the cloud has answered for as long as settling, until ctx ends. AddTo does
-// so, too, but only while a coordinator is reached. A status from one cut must not be shown in the next.
+// forgetStatuses forgets kubelet's statuses when a cut is over, until ctx ends, because the next cut must not show them. AddTo
+// also forgets them, but nobody calls AddTo while no coordinator can be reached.
 func (t *Taker) forgetStatuses(ctx context.Context) {
 	for {
 		select {
@@ -116,13 +116,12 @@ func (t *Taker) forgetStatuses(ctx context.Context) {
 	}
 }
 
-// Cut reports whether the cloud is cut off, or may be, or was within the time settling, or whether kubelet wrote a status here
-// within that time. As long as it is true, the hub shows what the node says about itself.
+// Cut reports whether the hub must still show what the node says about itself. That ends when the cloud has answered for 30 s
+// (settling), and kubelet has written no status to the Taker for as long.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
-// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. The map in gets the history of
-// each Event's revision. The map said gets a digest (2 or more) of each object that the cloud does not have in this form. AddTo
-// drops outdated entries: without a cut, all statuses.
+// AddTo implements Overlay. It drops Events that are too old, and the status of an object that the cloud has at another revision.
+// Without a cut it drops all statuses.
 func (t *Taker) AddTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
 ) {
@@ -130,8 +129,8 @@ func (t *Taker) AddTo(
 	t.events.addTo(objects, in, said)
 }
 
-// Said returns this node's Pods with the statuses that kubelet has written and the cloud has not got. Each Pod is in protobuf,
-// and has the cloud's revision that its status is based on.
+// Said returns the Pods for which kubelet has written a status that the cloud lacks, with that status, in protobuf. Each has the
+// cloud's revision to which the status was applied.
 func (t *Taker) Said() []stream.Object { return t.statuses.pods() }
 
 // HasEvent reports whether an Event must still be shown.

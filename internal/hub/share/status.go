@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// settling is how long the hub still shows kubelet's statuses after a cut, and after kubelet's last write of one, unless the
-// cloud has something newer. In that time kubelet writes them to the cloud: it compares its Pods with the cloud every 10 s.
+// settling is how long the hub still shows kubelet's statuses after a cut, and after kubelet's last write of one. By then the
+// cloud should have them, because kubelet compares its Pods with the cloud every 10 s.
 const settling = 30 * time.Second
 
 // errPrecondition says that a write expects another object, or another state of the object, than the present one.
@@ -54,9 +54,9 @@ type statusWritten struct {
 	shown, told []byte
 }
 
-// writeStatus applies a write of an object's status, in the form that method and contentType name, to the cloud's version of the
-// object. It changes only the status. It refuses a write that changes labels, annotations or finalizers, so that the writer knows
-// that these did not change.
+// writeStatus applies a write of a status to base, the cloud's version of the object. The parameters method and contentType say
+// in which form the body is. writeStatus refuses a write that also changes labels, annotations or finalizers, because it keeps
+// only the status.
 func writeStatus(base stream.Object, resource, method, contentType string, body []byte) (statusWritten, error) {
 	before, after := newWritable(resource), newWritable(resource)
 	if err := before.Unmarshal(base.Raw); err != nil {
@@ -137,8 +137,8 @@ type saidStatus struct {
 	at     time.Time
 }
 
-// statuses holds the statuses that kubelet writes for its Node and Pods while the cloud does not answer. The hub need not keep
-// them to send them later: kubelet reads the cloud's version, and so repeats a status every 10 s until the cloud has it.
+// statuses holds the statuses that kubelet writes while the cloud does not answer. The hub never sends them to the cloud, because
+// kubelet itself repeats a status every 10 s until the cloud has it.
 type statuses struct {
 	changed func() // is called for each change
 	written bell   // one was put
@@ -193,8 +193,8 @@ func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	return now.Sub(s.cutAt) < settling || now.Sub(s.latest) < settling
 }
 
-// addTo replaces the cloud's objects by those with kubelet's statuses. It drops a status if the cloud has a newer revision or the
-// cut has ended.
+// addTo replaces the cloud's objects by those with kubelet's statuses. It drops a status if the cut has ended, or if the cloud's
+// object is gone or has another revision.
 func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.ID]uint64, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -119,8 +119,8 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 	return l.waitLocked(event, have.moment(), now)
 }
 
-// change applies a strategic merge patch to an Event and lets it wait. For an unknown Event it returns NotFound: the writer then
-// creates the Event with all that it knows.
+// change applies a strategic merge patch to an Event, which then waits for the cloud. If the Event is unknown, change returns
+// NotFound, and the writer then creates the whole Event.
 func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +157,8 @@ func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, now time.Time
 	return object, nil
 }
 
-// oldest returns the Event that has waited longest, or nil if none waits. It also drops the Events that are too old. addTo does
-// so, too, but is not called without a coordinator.
+// oldest returns the waiting Event whose last write is oldest; nil means that none waits. It also drops all Events that are older
+// than eventLife.
 func (l *eventLog) oldest(now time.Time) *corev1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +176,9 @@ func (l *eventLog) oldest(now time.Time) *corev1.Event {
 	return found
 }
 
-// told records the cloud's answer to a waiting Event. nil means that the cloud refused it: the Event is dropped, with its later
-// writes. After any other answer, a later write keeps waiting.
+// told records the cloud's answer to an Event; the parameter what is the Event as it was sent. If the answer is nil, the cloud
+// has refused the Event, which is then dropped with its later writes. After any other answer, an Event that was written again
+// meanwhile still waits.
 func (l *eventLog) told(what, answer *corev1.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -237,8 +238,8 @@ func (t *Taker) await(ctx context.Context) {
 	}
 }
 
-// tellOf sends an Event to the cloud, or what has changed in it if the cloud has it. It returns an error if the caller should try
-// again.
+// tellOf sends an Event to the cloud, or only its changes if the cloud has it already. It returns an error if the caller should
+// try again. If the cloud refuses the Event, tellOf drops it and returns nil.
 func (t *Taker) tellOf(ctx context.Context, what *corev1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()

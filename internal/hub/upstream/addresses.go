@@ -17,8 +17,8 @@ const lookupTimeout = 5 * time.Second
 type addressTiming struct {
 	// look is the time between two questions to the name server.
 	look time.Duration
-	// left is how long an address must be missing in every answer before it counts as removed. Some name servers return only a
-	// few of many addresses each time.
+	// left is how long an address must be missing in all answers before it counts as removed. One answer is not enough, because
+	// some name servers return only a few of many addresses each time.
 	left time.Duration
 	// drain is how long requests and watches may continue at a removed address, once new requests use another address.
 	drain time.Duration
@@ -58,9 +58,9 @@ func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Du
 	return left
 }
 
-// followAddresses moves a server's connections to the addresses that its name has now, until ctx ends. New requests use the new
-// addresses at once. Requests to a removed address may continue for timing.drain; then their connections are reset. If no present
-// address answers, nothing moves.
+// followAddresses watches which addresses a server's name has, until ctx ends. Once an address counts as removed, new requests
+// use the present addresses. Requests at the removed address may continue for addressTiming.drain; then their connections are
+// reset. Nothing moves while the server does not answer at a present address.
 func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	timing := u.cfg.addresses
 	ticker := time.NewTicker(timing.look)

@@ -17,8 +17,8 @@ type attempt struct {
 	body    *noted // nil means that the request has no body
 }
 
-// newAttempt returns an attempt of req at a server. The first attempt reads the caller's body. A transport closes the body of an
-// attempt that fails, so a later attempt, with again set, reads a new body from req.GetBody.
+// newAttempt returns an attempt of req at a server. If again is true, an earlier attempt has failed and closed the caller's body.
+// newAttempt then takes a new body from req.GetBody.
 func newAttempt(req *http.Request, s *server, again bool) (*attempt, error) {
 	type both struct {
 		attempt attempt
@@ -64,9 +64,9 @@ func (n *noted) Read(p []byte) (int, error) {
 	return read, err
 }
 
-// deliver returns the response's body for the caller, and counts what it carries by the kind of the request. If the link went
-// down, read errors say so. The function end is called once, when the body ends or is closed. An upgraded connection stays
-// upgraded.
+// deliver returns the response's body for the caller. The returned body counts its bytes under the request's kind, and fails with
+// a DownError if the link has gone down. It calls end once, at its end or when it is closed. After an upgrade, the caller can
+// also write to it.
 func (s *server) deliver(req *http.Request, of kind, response *http.Response, end func()) io.ReadCloser {
 	out := &output{body: response.Body, server: s, request: req, kind: of, end: end}
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok {

@@ -16,8 +16,7 @@ import (
 // fileName is the file in NewCertClock's directory. It holds one time, in RFC 3339.
 const fileName = "verified-not-before"
 
-// CertClock is the clock by which the hub checks servers' certificates: see the package comment. Safe for concurrent use. Make
-// one with NewCertClock.
+// CertClock is the clock by which the hub checks servers' certificates (see the package comment). It is safe for concurrent use.
 type CertClock struct {
 	dir   identity.KeyDir
 	clock ends.Clock
@@ -29,8 +28,7 @@ type CertClock struct {
 	writing sync.Mutex // keeps the file's writes in order; taken before mu
 }
 
-// NewCertClock returns a CertClock that keeps what it learns in a directory, and reads what it has learned before. machine is
-// this machine's clock.
+// NewCertClock returns a CertClock that has its memory in a file in dir, and reads it now. machine is this machine's clock.
 func NewCertClock(dir string, machine ends.Clock) *CertClock {
 	c := &CertClock{dir: identity.KeyDir{Path: dir}, clock: machine}
 	c.latest = c.load()
@@ -74,8 +72,7 @@ func (c *CertClock) load() time.Time {
 	return found
 }
 
-// Verified records a connection whose server was verified by this clock. It serves as tls.Config.VerifyConnection, and never
-// refuses a connection.
+// Verified records a verified server's certificate. It serves as tls.Config.VerifyConnection, and never refuses a connection.
 func (c *CertClock) Verified(state tls.ConnectionState) error {
 	if len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil

@@ -27,8 +27,9 @@ type Config struct {
 	Servers []*url.URL
 	// ServerName is the name in the servers' certificates; empty means the host in each one's address.
 	ServerName string
-	// CAFile, CertFile and KeyFile are PEM files: the authorities that may sign the server's certificate, the node's client
-	// certificate, and its key. Certificate and key may be in one file. Run reads the files again when they change. Required.
+	// CAFile, CertFile and KeyFile are PEM files. They hold the authorities that may sign the server's certificate, the node's
+	// client certificate, and its key. One file may hold both certificate and key. Run reads the files again when they change.
+	// All are required, except CAFile if CA is set.
 	CAFile, CertFile, KeyFile string
 	// CA, if not nil, returns the PEM bundle to use instead of CAFile. While the bundle is empty, no server is trusted.
 	CA func() []byte
@@ -41,8 +42,8 @@ type Config struct {
 	Link link.Timing
 	// DialContext opens TCP connections; nil means Dial.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Addresses, if not nil, asks the name server for the present addresses of a server, HOST:PORT. followed is false if the
-	// server has no name to follow. When the name loses an address, the connections to that address are drained and then reset.
+	// Addresses, if not nil, asks the name server which addresses a server, HOST:PORT, has now. followed is false if the server
+	// has no name to follow. Connections to an address that the name has lost are drained and then reset.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)
 	// Detour, if not nil, is another way to the servers, used while none answers over the node's own line.
 	Detour *Detour

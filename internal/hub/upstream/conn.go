@@ -10,12 +10,11 @@ import (
 type conn struct {
 	net.Conn
 	session *session
-	// multiplexed says that the connection carries requests of HTTP/2, and no upgraded streams. Such a connection is closed
-	// only when it is idle or dead, and then by a reset, so that the kernel sends none of its remaining bytes late.
+	// multiplexed says that the connection is for HTTP/2, which closes it only when it is idle or dead. Close therefore resets
+	// it, so that the kernel sends none of its remaining bytes late.
 	multiplexed bool
 	verified    atomic.Bool // the TLS handshake is over, so what arrives is from the server
-	// kind is the kind of bytes that the connection carries at the moment: connecting, probing, or framing. Here the bytes of
-	// bodies count as framing, too.
+	// kind is the kind of the bytes that the connection carries now: connecting, probing, or framing, which here includes bodies.
 	kind atomic.Uint32
 	once sync.Once
 	err  error
@@ -33,8 +32,7 @@ func newConn(raw net.Conn, s *session, multiplexed, probe bool) *conn {
 
 func (c *conn) is(k kind) { c.kind.Store(uint32(k)) }
 
-// connected records that the TLS handshake is over. From now on the connection's bytes belong to requests, unless the
-// connection is a probe's.
+// connected records that the TLS handshake is over: later bytes belong to requests, unless the connection is a probe's.
 func (c *conn) connected() { c.kind.CompareAndSwap(uint32(connecting), uint32(framing)) }
 
 // Read implements net.Conn.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollCredentials is how often the files are read. kubelet renews its certificate with at least a tenth of its life left, so
-// seconds do not matter. Reading three small files costs nothing.
+// pollCredentials is the time between two reads of the credential files. A delay of seconds does not matter, because kubelet
+// renews its certificate with at least a tenth of its life left.
 const pollCredentials = 5 * time.Second
 
 // Credentials are what the hub verifies a server by, and what it shows to the server.
@@ -101,8 +101,8 @@ func (c *Credentials) log(ctx context.Context, now time.Time) {
 	}
 }
 
-// followCredentials reads the files every pollCredentials, and whenever the server has moved, until ctx ends. It installs
-// changed credentials.
+// followCredentials reads the credential files every pollCredentials, and after a call of Moved, until ctx ends. It installs
+// changed credentials. After a call of Moved it also resets all connections.
 func (u *Upstream) followCredentials(ctx context.Context) error {
 	ticker := time.NewTicker(pollCredentials)
 	defer ticker.Stop()

@@ -24,8 +24,9 @@ const (
 	ForAll
 )
 
-// Detour is another way to an upstream's servers: through a neighbour. While it is used, the hub still probes the servers over
-// the node's own line, and uses that line again as soon as it is up. Each way has a link of its own, judged by the same rules.
+// Detour is another way to an upstream's servers, through a neighbour. While requests use the detour, the hub still probes the
+// servers over the node's own line, and returns to that line as soon as its link is no longer down. The detour has a link of its
+// own, judged by the same rules.
 type Detour struct {
 	// DialContext opens connections to a server, HOST:PORT.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -94,8 +95,8 @@ func (u *Upstream) followDetour(ctx context.Context) error {
 	return nil
 }
 
-// takeDetour sends requests through the neighbour until the node's own line is no longer down, or the detour may no longer be
-// used. Then it lets the requests under way end.
+// takeDetour sends requests through the neighbour while the node's own line is down and the detour may be used. After that,
+// requests under way on the detour may continue for detourDrain.
 func (u *Upstream) takeDetour(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("way", "neighbour")
 	cfg := u.cfg
@@ -124,8 +125,8 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	}
 }
 
-// newDetour sets the detour to an Upstream of cfg with the present timing. It holds u.mu meanwhile, so that a later Retime finds
-// the detour.
+// newDetour makes an Upstream from cfg with the present timing, and sets it as the detour. It holds u.mu, so that a Retime at the
+// same time is not lost.
 func (u *Upstream) newDetour(cfg Config) (*Upstream, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -137,8 +138,8 @@ func (u *Upstream) newDetour(cfg Config) (*Upstream, error) {
 	return d, err
 }
 
-// whileDetoured judges the upstream's link again whenever the detour's link changes. It returns when the detour is no longer
-// needed or allowed. done is true if the detour's Run has returned by itself, with err.
+// whileDetoured sets the upstream's link state again whenever the detour's link changes. It returns when the detour is no longer
+// needed or allowed, or when ctx ends. If the detour's Run has returned by itself, done is true and err is Run's error.
 func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan error) (done bool, err error) {
 	for {
 		own, changed := u.own.Watch()

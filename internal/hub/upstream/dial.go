@@ -21,14 +21,14 @@ func Dials(n ends.Net) ends.Net {
 
 // Dial opens a TCP connection with keep-alive and a bound on unacknowledged data.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	// Connections of upgraded streams have no pings of their own, and routers forget connections that are quiet for minutes.
-	// Every other connection has a bookmark or a ping before its keep-alive is due.
+	// Routers forget connections that are quiet for minutes, and upgraded streams have no pings of their own. Other connections
+	// carry a bookmark or a ping before their keep-alive is due.
 	return dial(ctx, network, address, unackedTimeout,
 		net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: 5 * time.Second, Count: 3})
 }
 
-// DialNear is Dial for a server on the same LAN, where keep-alives cost nothing. Whatever protocol uses the connection, it
-// notices within nearTimeout and a second that the server's machine has lost power.
+// DialNear is Dial for a server on the same LAN, where keep-alives cost nothing. If the server's machine loses power, the
+// connection fails within nearTimeout and one second, whatever protocol uses it.
 func DialNear(ctx context.Context, network, address string) (net.Conn, error) {
 	return dial(ctx, network, address, nearTimeout,
 		net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: int(nearTimeout / time.Second)})

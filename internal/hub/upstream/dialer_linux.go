@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacknowledged returns a socket option that makes the kernel give up a connection if data or a keep-alive stays
-// unacknowledged for the given time. By default the kernel tries for 15 minutes.
+// limitUnacknowledged returns a socket option with which the kernel gives up a connection if data or a keep-alive stays
+// unacknowledged for the given time. By default the kernel keeps trying for 15 minutes.
 func limitUnacknowledged(most time.Duration) func(network, address string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) error {
 		var failure error
@@ -21,9 +21,8 @@ func limitUnacknowledged(most time.Duration) func(network, address string, raw s
 	}
 }
 
-// delayAcknowledgement makes the kernel acknowledge the next packets together, within 40 ms. By default, the kernel
-// acknowledges packets that come after a pause at once, each by itself. The kernel soon returns to that, so one call helps for
-// one answer.
+// delayAcknowledgement makes the kernel acknowledge the packets of the next answer together, within 40 ms. By default, the kernel
+// acknowledges each packet at once if the connection was quiet before.
 func delayAcknowledgement(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) { // without it, packets are more
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)

@@ -109,8 +109,8 @@ func (c Config) explain(err error) error {
 	return &CertificateError{Advice: advice, Err: err}
 }
 
-// refusesCertificate reports whether an error is a TLS alert by which the other end refuses our certificate (RFC 8446 section
-// 6). crypto/tls does not export the type of such alerts, so the function compares their texts.
+// refusesCertificate reports whether e is a TLS alert by which the server refuses the client certificate (RFC 8446, section 6).
+// It compares texts, because crypto/tls does not export the type of a received alert.
 func refusesCertificate(e *net.OpError) bool {
 	if e.Op != "remote error" || e.Err == nil {
 		return false

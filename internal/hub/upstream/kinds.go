@@ -15,14 +15,14 @@ import (
 // kind says what bytes are carried for.
 type kind uint8
 
-// Kinds of bytes, which add up to what the connections have carried:
-//   - connecting and probing: all bytes of a connection during its TLS handshake, or of a connection for probes only; probing
-//     also has pings
-//   - heartbeats to streams (in the order below): the bodies of requests and of their answers
-//   - framing: all other bytes, which are TLS records, HTTP/2 frames and headers, and bodies of failed requests
+// Kinds of bytes. Together they are all bytes that the connections have carried:
+//   - connecting has the bytes of TLS handshakes
+//   - probing has the bytes of connections that are for probes only, their handshakes included, and the bytes of pings
+//   - heartbeats to streams (in the order below) have the bodies of requests and answers
+//   - framing has the rest, such as TLS records, HTTP/2 frames, headers, and the bodies of failed requests
 //
-// So the hub need not parse frames. The alternative was to parse the frames of each connection: that would assign headers to
-// their requests, at a cost for each frame of bulk data.
+// The hub computes framing as the rest. The alternative was to parse the frames of each connection. That would assign headers to
+// their requests, but costs time for each frame of bulk data.
 const (
 	framing kind = iota
 	probing
@@ -45,9 +45,8 @@ var requestInfos = &request.RequestInfoFactory{
 	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// infoOf returns what a request asks an API server for. It does not use the RequestInfo in the context, which may be another
-// request's: the hub asks questions of its own with the context of a caller's request. A request that cannot be parsed has no
-// resource.
+// infoOf returns what a request asks an API server for. It ignores the RequestInfo in the request's context, because the hub also
+// asks questions of its own with the context of a caller's request. A request that cannot be parsed has no resource.
 func infoOf(req *http.Request) *request.RequestInfo {
 	info, _ := requestInfos.NewRequestInfo(req) // the API server says what is wrong
 	return info
@@ -99,8 +98,7 @@ type spent struct {
 	sent, received [kinds]atomic.Uint64
 
 	mu sync.Mutex
-	// most are the highest counts of framing that were shown, for sent and for received bytes. They are kept because a counter
-	// must not fall.
+	// most are the counts of framing shown last, for sent and for received bytes. The shown counts never fall.
 	most [2]uint64
 }
 
@@ -124,8 +122,8 @@ func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Bytes that were received but not read yet count as framing. The counter must not fall when they are read, so framing
-	// stands still until it has caught up.
+	// Bytes of a body count as framing until the caller reads them. The shown count must not fall when they are read, so it
+	// stands still until the true count has caught up.
 	if carried := total.Load(); carried > known+s.most[direction] {
 		s.most[direction] = carried - known
 	}

@@ -12,24 +12,24 @@ import (
 const (
 	// keepAliveIdle is how long nothing may arrive before TCP sends a keep-alive by itself.
 	keepAliveIdle = 90 * time.Second
-	// knockIdle is the least idle time that the kernel accepts for keep-alives. If something has arrived on a connection within
-	// that time, the hub does not knock.
+	// knockIdle is the least idle time that the kernel accepts for keep-alives. The hub does not knock at a connection on which
+	// something has arrived within that time.
 	knockIdle = time.Second
 	// knockMost bounds the wait for an acknowledgement, which otherwise lasts for TCP's retransmission timeout.
 	knockMost = time.Second
 	// knockTick is how late the kernel's timer may fire.
 	knockTick = 8 * time.Millisecond
-	// nearPing is how much longer than TCP's shortest round trip the fastest ping may take. Up to that, the hub assumes that both
-	// have the same other end. The limit is a quarter of the round trip if that is longer than nearPing.
+	// nearPing is how far the fastest ping may exceed TCP's shortest round trip, or a quarter of that round trip if it is longer.
+	// Within this limit, the hub assumes that pings and TCP's acknowledgements come from the same machine.
 	nearPing = 5 * time.Millisecond
 	// knockSkipMost bounds the number of probes that do without a knock after knocks got no answer.
 	knockSkipMost = 64
 )
 
-// knocker makes TCP send a keep-alive on demand (a "knock"), and waits for its acknowledgement. That takes two empty packets,
-// where an HTTP/2 ping takes two packets with content and an acknowledgement. A middlebox that terminates TCP would answer the
-// knock instead of the server. So the hub knocks only if pings are as fast as TCP's own round trips. Then TCP and HTTP/2 have
-// the same other end, or two that are equally near.
+// knocker makes TCP send a keep-alive (a knock) and waits for its acknowledgement. A knock takes two empty packets. An HTTP/2
+// ping takes three, two of them with content. A middlebox that terminates TCP would acknowledge a knock in the server's place. So
+// the hub knocks only if pings are about as fast as TCP's own round trips, which shows that no middlebox is much nearer than the
+// server.
 type knocker struct {
 	tcp   tcpSocket
 	clock ends.Clock
@@ -44,8 +44,8 @@ type knocker struct {
 type tcpSocket interface {
 	// state returns the kernel's state of the connection, and false if it is not known.
 	state() (tcpState, bool)
-	// keepAlive sets the time without an arrival after which TCP sends a keep-alive. If that time has passed already, TCP sends
-	// one at once.
+	// keepAlive sets how long nothing may arrive before TCP sends a keep-alive. If that time is over already, TCP sends one at
+	// once.
 	keepAlive(idle time.Duration)
 }
 

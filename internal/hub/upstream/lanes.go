@@ -16,13 +16,12 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// lane is one of the connections that carry the requests of one identity. Answers on one connection arrive in order, so a small
-// answer waits behind a large one. Requests on two lanes share only the link.
+// lane is a class of requests. The node's requests have a connection for each lane, and so have callers' requests. Thus a small
+// answer does not wait behind a large one of another lane.
 type lane uint8
 
 const (
-	// urgent is for small requests that are answered at once: writes (Leases and the node's status among them), and reads of
-	// single objects.
+	// urgent is for small requests that are answered at once: writes (of Leases, for example), and reads of single objects.
 	urgent lane = iota
 	// watching is for watches that send only changes, and for the stream of a pool's state without its Pods.
 	watching
@@ -38,8 +37,8 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade. info is infoOf of the request. In doubt a request is bulk,
-// where it delays only other bulk requests.
+// laneOf returns the lane of a request that asks for no upgrade. info is infoOf(req). When in doubt, laneOf returns bulk, where a
+// request delays only other bulk requests.
 func laneOf(req *http.Request, info *request.RequestInfo) lane {
 	switch first, _, _ := strings.Cut(strings.Trim(info.Path, "/"), "/"); first {
 	case "readyz", "livez", "healthz", "version":
@@ -96,8 +95,7 @@ func watchLane(query url.Values) lane {
 type lanes struct {
 	http2 [laneCount]*http2.Transport
 	conns [laneCount]*shared // http2's connections
-	// http1 is for upgrades, and for all requests if the server has no HTTP/2. It opens a connection for each request under
-	// way.
+	// http1 is for upgrades, and for all requests if the server has no HTTP/2. Requests under way do not share its connections.
 	http1 *http.Transport
 }
 
@@ -130,8 +128,7 @@ func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
 	return l
 }
 
-// any returns a connection that accepts requests, from the most urgent lane that has one. If no lane has one, the result has no
-// ClientConn.
+// any returns a connection that accepts requests, of the most urgent lane that has one. Without one, its ClientConn is nil.
 func (l *lanes) any() carried {
 	for _, s := range l.conns {
 		if c := s.any(); c.ClientConn != nil {

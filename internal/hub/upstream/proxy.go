@@ -23,8 +23,7 @@ type WaySettings struct {
 	File string
 	// Except are hosts that the hub reaches without the proxy in File, in the form of NO_PROXY.
 	Except string
-	// CAFile is a PEM file with authorities that may sign an HTTPS proxy's certificate, in addition to the system's
-	// authorities. Empty means the system's alone.
+	// CAFile is a PEM file with authorities that may sign an HTTPS proxy's certificate, besides the system's; empty means none.
 	CAFile string
 	// Direct says that there is no proxy, whatever the environment says.
 	Direct bool

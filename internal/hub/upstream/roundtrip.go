@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// asker makes requests to an Upstream, with or without the node's certificate. While the link is relayed, it makes them over the
-// detour, whose bytes are in no metric.
+// asker makes requests to an Upstream, with or without the node's certificate. While the link is relayed, it uses the detour,
+// whose bytes are in no metric.
 type asker struct {
 	upstream *Upstream
 	asNode   bool
@@ -86,9 +86,8 @@ func (id *asker) send(s *server, req *http.Request, info *request.RequestInfo) (
 	return response, err
 }
 
-// isCore reports whether the API server itself answers a request, and a node depends on the answer. That holds for a read of
-// the core group, and for anything about a Lease. An API server fetches other answers from elsewhere (an aggregated API, a
-// kubelet, a Service), so they may fail for reasons that are not its own.
+// isCore reports whether a request reads objects of the core group, or is about Leases. An API server answers these requests
+// itself, and a node depends on them. Other requests may fail because of an aggregated API, a kubelet or a Service.
 func isCore(req *http.Request, info *request.RequestInfo) bool {
 	if info.Subresource != "" || info.Verb == "proxy" { // often a kubelet's, or a Service's
 		return false
@@ -103,8 +102,8 @@ func mayBeCached(req *http.Request) bool {
 	return req.Method == http.MethodGet && (query.Has("watch") || query.Has("resourceVersion"))
 }
 
-// collectionOf returns the resource of a core request. It is empty for Leases: because nodes depend on these, their failures
-// count like those of the hub's own check.
+// collectionOf returns the resource of a core request. It is empty for Leases, whose failures count like those of the hub's own
+// check.
 func collectionOf(info *request.RequestInfo) string {
 	if isLease(info) {
 		return ""
@@ -132,8 +131,8 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	return err
 }
 
-// mayTryAgain reports whether to ask another server. That is allowed if nothing was sent and the body can be read again, or if
-// the request is a read and the link went down.
+// mayTryAgain reports whether another server may get a request. It may if nothing was sent and the body can be read again, or if
+// the request is a read and the link has gone down.
 func mayTryAgain(req *http.Request, err, failure error) bool {
 	if req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false

@@ -23,14 +23,13 @@ const (
 	startTimeout = 3 * time.Second
 	// untakenMost is after how many refused requests about a Lease, in a row, the hub leaves a server.
 	untakenMost = 2
-	// leftFor is how long after the last refusal the hub stays away. Then it tries the server again: meanwhile no Lease goes
-	// there, so nothing could show that the server has recovered.
+	// leftFor is how long the hub avoids a server after the server's last refusal of a Lease. Only a new try can then show
+	// whether the server has recovered.
 	leftFor = time.Minute
-	// answerWithin is the query of a check: an API server that has lost etcd then answers 504 after 5 s, not after a minute. The
-	// other half of the check's time (link's checkTimeout) is left for the way.
+	// answerWithin is the query of a check. With it, an API server that has lost etcd answers 504 after 5 s, not after a minute.
+	// The rest of the check's 10 s (checkTimeout in package link) is for the way.
 	answerWithin = "?timeout=5s"
-	// maxProbeBody bounds how many bytes of a probe's answer the hub reads. It must read the answer so that the connection can
-	// be reused.
+	// maxProbeBody bounds how many bytes of a probe's answer the hub reads before it uses the connection again.
 	maxProbeBody = 4 << 10
 )
 
@@ -102,9 +101,9 @@ func (s *server) notTaken() uint32 {
 	return s.untaken.Add(1)
 }
 
-// leaseHung records that a request about a Lease, sent at sentAt, timed out. Either its connection is dead, or the server has
-// lost its storage; a check finds out. If the server's last answer was a failure, the Lease counts as one more that it does not
-// take. Otherwise the connection may be dead (hung).
+// leaseHung records that a request about a Lease, sent at sentAt, got no answer in time. Either the server has lost its storage,
+// or the request's connection is dead. If the server's last answer was a failure, leaseHung suspects the server (leave), and
+// otherwise the connection (hung). It also has the link's monitor make a check.
 func (s *server) leaseHung(sentAt time.Time) {
 	if n := s.notTaken(); s.monitor.Fails() {
 		s.leave(n)
@@ -114,35 +113,34 @@ func (s *server) leaseHung(sentAt time.Time) {
 	s.monitor.CoreHung()
 }
 
-// leave resets the connections to a server that has not taken n Leases in a row, if a load balancer at its address may have a
-// better server.
+// leave resets the connections to a server that has not taken n Leases in a row, if n is high enough and the hub has no other
+// address. A load balancer at the address may then choose a better server.
 func (s *server) leave(n uint32) {
 	if len(s.cfg.Servers) == 1 && n >= max(untakenMost, s.again.Load()) {
 		s.resetAt(n, errSick)
 	}
 }
 
-// hung judges a request that was sent at sentAt and timed out. It is the last of n in a row, about a Lease or a check, that
-// failed. If another connection has heard the server since then, the request's own connection is dead, for example because a
-// middlebox has forgotten it. Then all connections are reset and opened again. The judgement of the link would not notice,
-// because it looks only for silence of all connections.
+// hung judges a request about a Lease, or a check, that was sent at sentAt and timed out. It is the last of n in a row that
+// failed. If the server was heard since sentAt, only this request's connection seems dead, for example because a middlebox has
+// forgotten it. Then hung resets all connections. The link's monitor would not notice, because it acts only if all connections
+// are silent.
 func (s *server) hung(n uint32, sentAt time.Time) {
 	if s.lastHeard().After(sentAt) && n >= s.again.Load() {
 		s.resetAt(n, errHung)
 	}
 }
 
-// resetAt resets the connections after n requests about a Lease that failed in a row. The next time is after twice as many.
+// resetAt resets the connections after n failures in a row. The next reset needs twice as many, because all servers may be sick.
 func (s *server) resetAt(n uint32, cause error) {
 	s.again.Store(2 * n)
 	s.session.Reset(cause)
 }
 
-// leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases. If
-// there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers behind
-// it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2 refused Leases in a row, and
-// then each time after twice as many. The pauses grow because all servers may be sick. Connections to a busy server (429) are not
-// reset, to add no load. A successful read proves nothing: a server that can't write may still read.
+// leaseAnswered records the status of an answer to a request about a Lease. 429 and 5xx are refusals. After untakenMost refusals
+// in a row, pick prefers another server, and leave resets the connections if there is no other address. A busy server (429) keeps
+// its connections, because new ones would add load. Only a write that is taken ends the count, because a server that can't write
+// may still read.
 func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
 		if write {

@@ -31,15 +31,15 @@ const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 
-	// dialTimeout and handshakeTimeout bound the two steps of connecting. Each is enough if a full queue on the way delays
-	// packets by 4 s and one packet is lost. If the link goes down, both steps end earlier; only the dial of Fresh goes on.
+	// dialTimeout and handshakeTimeout bound the two steps of connecting. Each is long enough even if queues delay packets by 4 s
+	// and one packet is lost. If the link goes down, both steps end earlier, except the dial of a Fresh request.
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
-	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. If the link goes down, the hub resets
-	// all its connections earlier; this limit is for a single stuck connection.
+	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. It is for a single stuck connection,
+	// because the hub resets all connections when the link goes down.
 	unackedTimeout = 12 * time.Second
-	// nearTimeout is unackedTimeout for a LAN. On a LAN an acknowledgement takes a millisecond, and the kernel sends it however
-	// busy the program is.
+	// nearTimeout is unackedTimeout for a LAN. There an acknowledgement takes a millisecond, and the kernel sends it even if the
+	// program is busy.
 	nearTimeout = 3 * time.Second
 	// pingAfter is how long an HTTP/2 connection may be quiet before the hub pings it; pingTimeout is how long the answer may
 	// take. Pings find a single stuck connection while no request is sent over it. A connection with a watch gets a bookmark
@@ -74,8 +74,8 @@ func newSession(of *server) *session {
 	return s
 }
 
-// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called before
-// the first request.
+// Renew makes later requests use new connections with these credentials. Requests under way continue on theirs. The first call of
+// Renew must come before the first request.
 func (s *session) Renew(with *Credentials) {
 	if old := s.transports.Swap(s.newTransports(with)); old != nil {
 		old.closeIdle()
@@ -95,8 +95,8 @@ func (s *session) RoundTrip(by By, over lane, req *http.Request) (*http.Response
 	}
 }
 
-// Ask asks the server for a sign of life on an open connection, by a link.Ping or a link.Knock. The result there is false if no
-// open connection accepts requests.
+// Ask asks the server for a sign of life over an open HTTP/2 connection. If how is link.Knock, Ask knocks, and pings only if the
+// knock gets no answer. Otherwise it pings. The result there is false if no open connection accepts requests.
 func (s *session) Ask(ctx context.Context, how link.Ask) (there bool, err error) {
 	c := s.transports.Load().node.any()
 	if c.ClientConn == nil || s.http1Only.Load() {
@@ -118,8 +118,8 @@ func (s *session) Ask(ctx context.Context, how link.Ask) (there bool, err error)
 	return true, nil
 }
 
-// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived by then never
-// arrive.
+// Reset ends all connections at once, and all requests that use one or wait for one. The kernel sends none of the bytes that it
+// still holds.
 func (s *session) Reset(cause error) {
 	s.mu.Lock()
 	s.endEpoch(cause)

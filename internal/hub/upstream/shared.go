@@ -12,9 +12,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// shared holds the HTTP/2 connections of one lane. Unlike the pool of package http2 it gives access to the connections, so that
-// a probe can ping one. Usually there is one connection. shared opens another when the first carries as many requests as the
-// server accepts.
+// shared holds the HTTP/2 connections of one lane, usually one. It opens another when no open connection accepts more requests.
+// Unlike the pool of package http2, it gives access to the connections, so that a probe can ping one.
 type shared struct {
 	transport *http2.Transport
 	dial      func(ctx context.Context) (net.Conn, error)

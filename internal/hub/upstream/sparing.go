@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// sparing is an HTTP/2 connection that saves packets on small requests. A heartbeat goes out in one packet. Its answer comes in
-// two packets, which the kernel acknowledges together. Ethernet, IP and TCP headers cost 66 bytes a packet; a TLS record costs
-// 22.
+// sparing is an HTTP/2 connection that saves packets on small requests. A heartbeat goes out in one packet, and the kernel
+// acknowledges the two packets of its answer together. Each packet costs 66 bytes for headers of Ethernet, IP and TCP, and each
+// TLS record costs 22.
 type sparing struct {
 	*tls.Conn
 	out *joiner
@@ -44,8 +44,7 @@ func (s *sparing) Close() error {
 	return s.NetConn().Close()
 }
 
-// joinFor is how long a request's headers wait for its body. The transport writes the first part of a body right after the
-// headers.
+// joinFor is how long a request's headers wait for its body. The transport writes a body's first part right after the headers.
 const joinFor = time.Millisecond
 
 // joiner writes HTTP/2 frames. It joins the headers of a request that has a body with the next frame.

@@ -42,8 +42,8 @@ type Upstream struct {
 	// installing serializes changes of the sessions' credentials.
 	installing sync.Mutex
 
-	// own is the best state of the servers' links over the node's own line. link is the state for most requests, and anyway for
-	// those whose context comes from Anyway. Both include the detour, if its Use allows such requests.
+	// own is the best state of the links over the node's own line. link and anyway also take in the detour: link if its Use is
+	// ForAll, anyway if it is ForAll or ForSome. anyway is for requests whose context comes from Anyway, link for all others.
 	own, link, anyway *live.Value[link.State]
 	// detour reaches the same servers by Config.Detour; nil means that no detour is in use.
 	detour atomic.Pointer[Upstream]
@@ -186,12 +186,12 @@ func (u *Upstream) Moved() {
 	}
 }
 
-// Link is the best state of the servers' links, in this order: up, unknown, failing, down. While all are down, it is relayed if
-// Config.Detour works and its Use is ForAll.
+// Link is the best state of the servers' links, in the order up, unknown, failing, down. If all are down, it is relayed while the
+// detour works and its Use is ForAll.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
-// Doubtful reports whether the link counts as up, but every server whose link is up has left a probe unanswered for longer than
-// its answers usually take.
+// Doubtful reports whether each server whose link is up has left a probe unanswered for longer than its answers usually take. It
+// is false if no link is up.
 func (u *Upstream) Doubtful() bool {
 	doubtful := false
 	for _, s := range u.servers {
@@ -241,7 +241,7 @@ func (u *Upstream) Serves(ctx context.Context) bool {
 }
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets the scheme and host of requests, and waits
-// until Run has read the credentials. While the link is down, it fails with a DownError (see NotSent).
+// up to startTimeout for Run to begin. While the link is down, it fails with a DownError (see NotSent).
 func (u *Upstream) AsNode() http.RoundTripper { return &asker{upstream: u, asNode: true} }
 
 // AsHub returns a RoundTripper like AsNode's for the hub's own requests, which name the hub as their user agent.
@@ -249,13 +249,12 @@ func (u *Upstream) AsHub() http.RoundTripper {
 	return transport.NewUserAgentRoundTripper(userAgent, u.AsNode())
 }
 
-// AsCaller returns a RoundTripper like AsNode's that presents no client certificate, for requests that carry credentials of
-// their own.
+// AsCaller is AsNode without the client certificate, for requests that carry credentials of their own.
 func (u *Upstream) AsCaller() http.RoundTripper { return &asker{upstream: u} }
 
-// RESTConfig returns a configuration for client-go that makes requests as the node: in protobuf where the server supports it,
-// and without a client-side rate limit. Writes carry a timeout for the server. To act as another user, set Impersonate on a
-// copy (rest.CopyConfig).
+// RESTConfig returns a configuration for client-go. Its requests are made as the node, in protobuf where the server supports
+// that, and without a client-side rate limit. Writes tell the server a timeout. To act as another user, set Impersonate on a copy
+// (rest.CopyConfig).
 func (u *Upstream) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host:      "https://" + u.cfg.Servers[0].Host,
@@ -269,12 +268,11 @@ func (u *Upstream) RESTConfig() *rest.Config {
 	}
 }
 
-// timed adds the client's deadline to each write, as the timeout in the query. Otherwise a server that hangs, and whose
-// connection dies silently meanwhile, would carry the write out when it recovers. The write may be a heartbeat of a node that
-// has long been dead by then.
+// timed tells the server the client's deadline for each write, as the timeout in the query. Otherwise a server that hangs could
+// carry out the write long after the client has given up. The write could then be a heartbeat of a dead node.
 type timed struct{ http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. It rounds timeouts up to a multiple of half a second, so that the path repeats: HTTP/2
+// RoundTrip implements http.RoundTripper. It rounds timeouts up to a multiple of half a second, so that paths repeat. HTTP/2
 // sends a repeated path as one byte.
 func (t timed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if deadline, has := req.Context().Deadline(); has && req.Method != http.MethodGet {
@@ -316,8 +314,7 @@ func (u *Upstream) running(ctx context.Context) error {
 	}
 }
 
-// pick returns the server for the next attempt, or nil if all are down or have been tried. tried has a bit for each server's
-// index.
+// pick returns the server for the next attempt; nil means that all are down or tried. Bit i of tried is for server i.
 func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	current := int(u.current.Load())
 	if tried&(1<<current) == 0 && u.servers[current].serves() {
@@ -337,8 +334,8 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	return s, index
 }
 
-// settle makes the server that has just answered the current one, if the current one has failed this request or does not serve.
-// While the current one's link is unknown, only the failed request counts.
+// settle makes servers[index], which has just answered, the current server. It does so if the current server has failed this
+// request, or if that server does not serve and its link is not Unknown.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
 	s := u.servers[current]

@@ -61,8 +61,7 @@ func (w *Way) DialContext(ctx context.Context, network, server string) (net.Conn
 	return w.direct(ctx, network, server)
 }
 
-// Proxy returns the URL of the proxy that leads to a server, HOST:PORT, without user and password. Empty means that no proxy is
-// used.
+// Proxy returns the URL of the proxy to a server, HOST:PORT, without user and password; empty means that no proxy is used.
 func (w *Way) Proxy(server string) (string, error) {
 	proxy, err := w.cfg.Proxy.For(server)
 	if err != nil || proxy == nil {
@@ -104,8 +103,7 @@ func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, f
 	return now, true, err
 }
 
-// lookup returns a name's addresses. It returns the previous ones if no name server answers within patience, or if the lookup
-// fails.
+// lookup returns a name's addresses. These are the previous ones if the lookup fails or takes longer than patience.
 func (w *Way) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	before := w.known[host]
@@ -142,8 +140,8 @@ func (w *Way) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// interleave returns the addresses with IPv4 and IPv6 alternating, so that an unreachable family costs one try. It begins with
-// the family of the first address. It cuts the list to maxAddresses.
+// interleave alternates IPv4 and IPv6 addresses, so that an unreachable family costs one try. It begins with the family of the
+// first address, and returns at most maxAddresses.
 func interleave(all []netip.Addr) []netip.Addr {
 	var first, other, mixed []netip.Addr
 	for _, a := range all {
@@ -161,8 +159,8 @@ func interleave(all []netip.Addr) []netip.Addr {
 	return mixed[:min(maxAddresses, len(mixed))]
 }
 
-// race connects to the first address that accepts a connection. It tries the next address when one fails, or when one has been
-// silent for the time stagger. If all fail, race returns the first address's error.
+// race connects to the first address that accepts a connection. It tries the next address when one fails, or after the time
+// stagger. If all fail, it returns the error of the first address in the list.
 func (w *Way) race(ctx context.Context, network, port string, addresses []netip.Addr) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type outcome struct {

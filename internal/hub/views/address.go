@@ -40,11 +40,11 @@ type finderConfig struct {
 	Ends ends.Ends
 }
 
-// finder keeps the node's address up to date, as the Node object has it. Make one with newFinder.
+// finder follows the node's address in the Node object, and stores it on the disk. So a node that starts without a network serves
+// at its last address. Make one with newFinder.
 //
-// kubelet follows its Node through the hub, so the hub sees a change without a request of its own. The hub asks the cloud only
-// while kubelet does not use the hub. The finder keeps the address on the disk, so a node that starts without a network serves
-// at its last address.
+// kubelet follows its Node through the hub, so the hub sees a change without a request of its own. The finder asks the cloud only
+// while kubelet does not use the hub.
 //
 // The alternative was to read the addresses of the machine's interfaces. They change without the cloud's knowledge, and a
 // certificate is issued only for the Node's addresses.

@@ -2,8 +2,8 @@ package views
 
 import "yurtcoordinator/internal/stream/edit"
 
-// conditions are an endpoint's conditions as clients read them. An absent ready means true, an absent serving the same as
-// ready, and an absent terminating false.
+// conditions are an endpoint's conditions as clients read them. Where the object omits them, ready is true, serving is the same
+// as ready, and terminating is false.
 type conditions struct{ ready, serving, terminating bool }
 
 // read reads an endpoint's conditions.

@@ -18,13 +18,13 @@ import (
 
 var configMapsResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// Shown is one value, in some ConfigMaps, that kubelet sees in another form than the cloud's. So does each Pod that mounts such
-// a ConfigMap.
+// Shown is a value, in one or more ConfigMaps, that kubelet sees in another form than the cloud's. Pods that mount these
+// ConfigMaps see that form, too.
 type Shown struct {
 	// Namespace and Name select the ConfigMaps; an empty Namespace means all with that Name. Key selects the value.
 	Namespace, Name, Key string
-	// Form returns the value to show instead, or the same value to change nothing. It is a pure function of the value and of
-	// inputs, which Change sets ("" before the first call).
+	// Form returns the value as kubelet sees it. It is a pure function of the cloud's value and of the inputs, which
+	// ConfigMaps.Change sets; before the first call they are "".
 	Form func(value, inputs string) string
 }
 
@@ -35,9 +35,9 @@ func (s *Shown) of(k stream.Key) bool {
 // ConfigMaps shows kubelet some values of ConfigMaps in other forms. Callers get the cloud's values, because they may write them
 // back. Safe for concurrent use.
 //
-// When inputs change, kubelet's watches report the changed ConfigMaps (docs/adr/0019). Get applies the same forms to single
-// ConfigMaps that kubelet gets from the cloud or from recall. All this needs protobuf, which kubelet asks for by default. The
-// disk keeps the cloud's values.
+// When inputs change, kubelet's watches report the changed ConfigMaps (docs/adr/0019). ConfigMaps.Get applies the same forms to
+// answers from the cloud or from recall. Both change only answers in protobuf, which kubelet asks for by default. The disk keeps
+// the cloud's values.
 type ConfigMaps struct {
 	mu  sync.Mutex // orders changes
 	now *live.Value[*forms]
@@ -72,9 +72,9 @@ func (c *ConfigMaps) Change(name, inputs string) {
 	}
 }
 
-// View returns how kubelet sees a selection; nil means as the cloud has it. A selection of one ConfigMap that has a Shown value
-// has a view, because kubelet follows each ConfigMap separately. The selection of all ConfigMaps has one, too, because kubelet
-// reads from it if the pool shares ConfigMaps. Other selections have no view.
+// View returns how kubelet sees a selection; nil means as the cloud has it. Two kinds of selections have a view: one ConfigMap
+// with a Shown value, because kubelet follows each ConfigMap separately; and all ConfigMaps, from which kubelet reads if the pool
+// shares ConfigMaps.
 func (c *ConfigMaps) View(s cache.Selection) replica.View {
 	if s.Resource != configMapsResource {
 		return nil
@@ -119,7 +119,7 @@ func (f *forms) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 }
 
 // withValue returns a ConfigMap with the function form applied to the value of one key. It returns raw itself if the ConfigMap
-// has no such key, or if form does not change the value.
+// has no such key, or if form returns the same value.
 func withValue(raw []byte, key string, form func(string) string) ([]byte, error) {
 	out, err := edit.Change(raw, func(entry edit.Field) ([]byte, error) {
 		return entryWith(entry.Value, key, form)

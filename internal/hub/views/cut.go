@@ -10,8 +10,8 @@ const (
 	endpoints
 )
 
-// cutObject returns an object with only those endpoints whose node the function keep accepts. keep gets "" for an endpoint
-// without a node. If it accepts all endpoints, the result is raw itself.
+// cutObject drops the endpoints of an object whose node the function keep does not accept. For an endpoint without a node, keep
+// gets "". If nothing is dropped, the result is raw itself.
 func cutObject(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	whole := true
 	out, err := nearOf(f, raw, func(node string) bool {
@@ -48,7 +48,7 @@ func nearOf(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 }
 
 // nearField returns an endpoint or address if the function keep accepts its node, else nil. The parameter node is the number of
-// the protobuf field with the node's name.
+// the protobuf field that has the node's name.
 func nearField(f edit.Field, node edit.Number, keep func(node string) bool) ([]byte, error) {
 	var at string
 	for part, err := range edit.Fields(f.Value) {

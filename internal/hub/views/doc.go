@@ -1,29 +1,30 @@
-// Package views has the views: they show this node's programs some objects differently from the cloud. Service topology changes
-// EndpointSlices and Endpoints. For kubelet, other views change the Service by which Pods find the API server (Master) and
-// values of single ConfigMaps (ConfigMaps).
+// Package views shows this node's programs some objects differently from the cloud. Service topology changes EndpointSlices and
+// Endpoints. For kubelet, other views change the Service by which Pods find the API server (Master) and values of single
+// ConfigMaps (ConfigMaps).
 //
 // Service topology: the annotation openyurt.io/topologyKeys keeps a Service's traffic near. The hub shows the Service's
-// EndpointSlices and Endpoints without the endpoints on other nodes. kube-proxy, CoreDNS and other clients need no change.
+// EndpointSlices and Endpoints without the endpoints that are not near. kube-proxy, CoreDNS and other clients need no change.
 //
-// The annotation has one of OpenYurt's values (none of them equals the label edge.LabelNodePool):
+// The annotation has one of OpenYurt's values (none of which is the label edge.LabelNodePool):
 //
 //   - kubernetes.io/hostname: endpoints on this node.
 //   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. If a node has no pool, or a pool that the hub does not
 //     know, the node counts as a pool of its own.
 //   - kubernetes.io/zone: the same as openyurt.io/nodepool, as OpenYurt documents it. A node at the edge usually has no zone.
 //     If its programs therefore saw all endpoints, their traffic would cross the WAN, which the annotation is meant to prevent.
-//   - Any other value means no topology, as in OpenYurt. That includes lists of keys. Kubernetes' former field of that name was
-//     a list: traffic fell back from one key to the next if no endpoint of the Service matched. That depends on all slices of a
-//     Service, but a view sees one object at a time.
+//   - Any other value means no topology, as in OpenYurt, even if it is a list of keys. In Kubernetes' former field of that name,
+//     a list meant that traffic falls back from one key to the next if no endpoint matches. A view can't do that, because a
+//     Service may have several slices, and a view sees one object at a time.
 //
 // Where a topology applies, a view drops an endpoint without a node, as OpenYurt does, because the endpoint may be far. If a
-// slice has no endpoints left, the view shows an empty slice, never a deleted one. In Endpoints it treats addresses that are
-// not ready like the others, and drops a subset without an address. If no endpoint is near, it shows none: the user asked to
-// stay near.
+// slice has no endpoints left, the view shows an empty slice, never a deleted one. In Endpoints it treats addresses that are not
+// ready like the others, and drops a subset without an address. If no endpoint is near, the view shows none, because the user
+// asked to stay near.
 //
 // Invariants:
 //
-//   - A state never changes. Two successive states may show an object alike; a watch sends only differences.
+//   - A Topology's state never changes; changes make a new one. If two successive states show an object alike, a watch sends
+//     nothing.
 //   - Show never changes the bytes that it gets. It returns the same bytes for an object that loses nothing. An object with
 //     dropped endpoints keeps the fields that this program does not know.
 //   - Only a change that may alter what clients see makes a new state; other changes of a Service or a NodePool do not.
@@ -37,9 +38,9 @@
 //
 // # Endpoints while the cloud can't be asked
 //
-// While the cloud can't be asked, an EndpointsView shows EndpointSlices and Endpoints as the pool knows them: endpoints follow
-// the Pods. If a Pod of the pool is no longer ready, has a new address or is gone, its endpoint changes in the same way. All
-// other endpoints stay as the cloud had them.
+// While the cloud can't be asked, an EndpointsView shows EndpointSlices and Endpoints as the pool knows them. If a Pod of the
+// pool is no longer ready, has a new address or is gone, its endpoint changes in the same way. All other endpoints stay as the
+// cloud had them.
 //
 // Known holds the pool's knowledge, which Follower gathers. Known.show is a pure function of that knowledge and of the object.
 // EndpointsView makes a replica.View of this function, and remembers its results.
@@ -65,10 +66,10 @@
 // While the cloud can't be asked, a Follower finds out what the pool knows of its Pods and nodes, and passes that to the
 // EndpointsView.
 //
-// For this node's Pods the Follower takes kubelet's last status: from the stand-in, which takes kubelet's writes during the
-// cut, or from the cloud as of before the cut. The home coordinator tells it about other nodes' Pods (edge.PathState). All
-// coordinators that this hub reaches tell it which nodes are silent. While the cloud can be asked, the Follower follows nothing
-// and knows nothing.
+// For this node's Pods the Follower takes kubelet's last status. It comes from the stand-in, which takes kubelet's writes during
+// the cut, or else from the cloud as of before the cut. The home coordinator tells the Follower about other nodes' Pods
+// (edge.PathState). All coordinators that this hub reaches tell it which nodes are silent. While the cloud can be asked, the
+// Follower follows nothing and knows nothing.
 //
 // Invariants:
 //   - kubelet's last status of a Pod counts. If the cloud marks a Pod as not ready only because it lost contact with the node,
@@ -79,8 +80,8 @@
 //     The node stays silent until a coordinator that this hub reaches hears it.
 //   - A coordinator's statements still count after the coordinator goes or comes back empty, until the present coordinator says
 //     otherwise.
-//   - When the cloud is back, the pool's knowledge counts for some time longer (settling, longest). By then the kubelets have
-//     told the cloud, and the cloud's own state shows the same. In that time the knowledge still follows the kubelets.
+//   - When the cloud is back, the pool's knowledge counts for some time longer (settling, longest), and still follows the
+//     kubelets. By the end of that time the kubelets have told the cloud, and the cloud's own state shows the same.
 //
 // One goroutine owns the knowledge. Other goroutines read the coordinators' streams and the Services.
 //
@@ -89,11 +90,11 @@
 // Entrance lets Pods use the hub. It serves them at an address of the node, and makes kubelet tell them that address.
 //
 // When a Pod starts, kubelet tells it where the Service default/kubernetes is; kube-proxy's kubeconfig says where the API server
-// is. Entrance shows kubelet the hub's address in both, while the hub has a certificate for that address. A configured address is
-// in the Service at once, because the operator has promised a certificate.
+// is. While the hub has a certificate for its address, Entrance shows kubelet that address in both. A configured address is in
+// the Service at once, because the operator has promised a certificate.
 //
-// An Entrance is made in two steps, because the node's address and the hub's certificate depend on each other. The hub requests
-// the certificate for the address, but reads the address from the Node over connections that need the certificate.
+// An Entrance is made in two steps, because it and package identity need each other. The hub's certificate is requested for the
+// Entrance's address. The Entrance reads that address from the Node, over connections that need the node's certificate.
 //
 // # States
 //

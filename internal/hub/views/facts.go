@@ -93,8 +93,8 @@ func set(words map[stream.Key]*word, key stream.Key, w *word) {
 	words[key] = w
 }
 
-// heard records a report of the coordinator in a slot. If that coordinator is not home, heard takes from the report only which
-// nodes it hears.
+// heard records a report of the coordinator in a slot. Unless that coordinator is home, heard takes only the nodes from the
+// report.
 func (f *facts) heard(slot int, home bool, line edge.State) {
 	f.from[slot] = line.Instance
 	f.heardNodes(slot, line)
@@ -126,7 +126,7 @@ func (f *facts) heardPods(line edge.State) {
 		return
 	}
 	// A Pod that this coordinator reported before and no longer reports is no longer known. A Pod that another coordinator
-	// reported stays: this coordinator may yet have to hear of it.
+	// reported stays, because this coordinator may yet have to hear of it.
 	for _, words := range []map[stream.Key]*word{f.others, f.told} {
 		for key, w := range words {
 			if _, there := in[key]; !there && w.from == line.Instance {
@@ -159,8 +159,8 @@ func (f *facts) heardNodes(slot int, line edge.State) {
 	}
 }
 
-// ownPods records this node's Pods. cloud has all of them as of a revision. said has the later statuses that kubelet has
-// written.
+// ownPods records this node's Pods. The parameter cloud has all of them, as the cloud had them at the revision asOf. The
+// parameter said has those whose status kubelet has written since.
 func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	if f.ownAsOf == 0 {
 		f.ownAsOf = asOf
@@ -189,8 +189,8 @@ func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	}
 }
 
-// decideSilent decides which nodes are silent. reached has, by slot, how long this hub has reached each coordinator without a
-// break. again is the time after which there may be more to decide; 0 means not before the next report.
+// decideSilent decides which nodes are silent. The map reached says for each slot how long this hub has reached the coordinator
+// there without a break. The result again is the time after which to decide anew; 0 means after the next report.
 func (f *facts) decideSilent(reached map[int]time.Duration) (again time.Duration) {
 	if len(reached) == 0 {
 		return 0
@@ -219,8 +219,8 @@ func (f *facts) decideSilent(reached map[int]time.Duration) (again time.Duration
 	return again
 }
 
-// known returns the knowledge by which to show endpoints. The parameter in is the cloud's history. settling says that the cloud
-// is back, but has not yet heard all kubelets.
+// known returns the knowledge by which to show endpoints. The parameter in is the cloud's history. The parameter settling says
+// that the cloud is back, but may not have heard from all kubelets yet.
 func (f *facts) known(in edge.History, settling bool, unready map[stream.Key]struct{}) *Known {
 	k := &Known{
 		Node: f.node, OwnAsOf: f.ownAsOf, Pods: make(map[stream.Key]*KnownPod, len(f.own)+len(f.others)),

@@ -19,21 +19,19 @@ import (
 
 const (
 	// settling is how long the pool's knowledge still counts after the cloud is back. kubelet compares its Pods with the cloud
-	// every 10 s; after that the cloud's controllers need some time to act.
+	// every 10 s, and the cloud's controllers then need some time to act.
 	settling = 30 * time.Second
-	// longest is how long the knowledge counts if the cloud's state still differs from it, for example on a slow line. After
-	// that the cloud's state counts in any case.
+	// longest is how long, after the cloud is back, the pool's knowledge counts if the cloud's state still differs from it.
 	longest = 2 * time.Minute
 	// lookAgain is how often the Follower checks for that difference.
 	lookAgain = time.Second
-	// firstWord is how long, from the start of a cut, the Follower waits for the reached coordinators to report which nodes
-	// they hear. Until all have reported, it judges no node silent.
+	// firstWord is how long, from the start of a cut, the Follower waits until all coordinators that it reaches have said which
+	// nodes they hear. Before that it takes no node for silent.
 	firstWord = 2 * time.Second
 	// gather is how long the Follower collects changes that come together.
 	gather = 20 * time.Millisecond
-	// restFor is the pause after a look, as a multiple of the look's duration. A look goes over all Pods of the pool, and when
-	// many statuses change, every hub gets changes all the time. So the pause grows with the number of Pods, and bounds the
-	// processor time.
+	// restFor is the pause after the Follower has updated the view, as a multiple of the time that the update took. An update
+	// goes over all Pods of the pool, and changes can come without end. The pause limits updates to some 2 % of a processor.
 	restFor = 50
 )
 
@@ -49,11 +47,10 @@ type FollowerConfig struct {
 	// about Pods count.
 	Coordinators []Coordinator
 	Home         *live.Value[int]
-	// Own returns the cloud's state of this node's Pods, from the selection that kubelet follows; false means that the state is
-	// not known.
+	// Own returns this node's Pods as the cloud has them, from the selection that kubelet follows; false means unknown.
 	Own func(ctx context.Context) (stream.Snapshot, bool)
-	// Said returns, in protobuf, the Pod statuses that kubelet has written and the cloud has not yet got. Each has the revision
-	// of the Pod that kubelet's write is based on.
+	// Said returns the Pods for which kubelet has written a status that the cloud lacks, with that status, in protobuf. Each has
+	// the cloud's revision to which the status was applied.
 	Said func() []stream.Object
 	// Services is the source of all Services.
 	Services stream.Beginner
@@ -71,8 +68,8 @@ type FollowerConfig struct {
 type Coordinator struct {
 	// Link is the state of the link to the coordinator.
 	Link *live.Value[link.State]
-	// Told is what the coordinator tells; lead.State is one. Presence passes on the coordinator's reports about nodes, and
-	// about Pods if the parameter pods is true, until ctx ends.
+	// Told brings the coordinator's reports; lead.State implements it. Until ctx ends, Presence passes the reports about nodes to
+	// the function hear, and those about Pods if the parameter pods is true.
 	Told interface {
 		Presence(ctx context.Context, pods bool, hear func(edge.State))
 	}
@@ -294,8 +291,8 @@ func (r *round) show(ctx context.Context) {
 	r.metrics.silent.Set(float64(len(k.Silent)))
 }
 
-// decideSilent decides which nodes are silent. It returns the time after which there may be more to decide; 0 means not before
-// the next report.
+// decideSilent decides which nodes are silent, by the coordinators that the hub reaches now. It returns the time after which to
+// decide anew; 0 means after the next report.
 func (r *round) decideSilent() (again time.Duration) {
 	reached := map[int]time.Duration{}
 	for slot := range r.reach {

@@ -16,9 +16,9 @@ import (
 // maxObject bounds the answers that Get changes: an API server accepts no larger object.
 const maxObject = 3 << 20
 
-// Get returns a writer for the answer to kubelet's get of a ConfigMap that has a Shown value. The answer comes from the cloud
-// or from recall. The writer holds it back; the function end writes it, with the value in its other form. Call end unless the
-// answer broke off. For any other request Get returns w itself.
+// Get returns a writer for the answer to kubelet's get of a ConfigMap that has a Shown value. The writer holds the answer back.
+// When the answer is complete, call the function end, which writes it with the value in its other form. If the answer breaks off,
+// do not call end. For any other request Get returns w itself, and end does nothing.
 func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || info.Verb != "get" || info.APIGroup != "" || info.APIVersion != "v1" || info.Resource != "configmaps" ||

@@ -13,8 +13,9 @@ type KnownPod struct {
 	stream.Key
 	UID  string
 	Node edge.NodeName
-	// Revision is the cloud's revision of the Pod. The knowledge overrides objects of earlier revisions. If Firm is set, it
-	// overrides all objects: the cloud has not heard of the knowledge yet, or the cloud's state does not come from kubelet.
+	// Revision is the cloud's revision of the Pod. The Pod's state here overrides EndpointSlices and Endpoints of earlier
+	// revisions only, unless Firm is set. Firm means that the cloud may not have heard this state, or has overruled it without
+	// kubelet.
 	Revision edge.Revision
 	Firm     bool
 	// IPs are the Pod's addresses, at most one of each family.
@@ -57,8 +58,9 @@ func (k *Known) pod(e endpoint) *KnownPod {
 	return k.Pods[stream.Key{Namespace: string(e.namespace), Name: string(e.name)}]
 }
 
-// judge returns how to show an endpoint of an object at a revision; false means unchanged. pod is the known Pod of the same
-// name; nil means none. tolerant says that the Service has publishNotReadyAddresses.
+// judge returns how to show the endpoint e of an object; false means unchanged. The parameter pod is the known Pod with the name
+// of e's Pod; nil means none. The parameter at is the object's revision; tolerant says that the Service has
+// publishNotReadyAddresses.
 func (k *Known) judge(e endpoint, pod *KnownPod, at edge.Revision, tolerant bool) (v verdict, known bool) {
 	if len(e.uid) == 0 {
 		return v, false

@@ -7,9 +7,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// KubeProxy is kube-proxy's kubeconfig, in the ConfigMap that kubeadm makes for the kube-proxy of all nodes. kubelet sees the
-// kubeconfig with the hub as its server, because a kube-proxy with a kubeconfig ignores the address that kubelet tells Pods.
-// KubeProxyInputs returns its inputs.
+// KubeProxy shows kubelet kube-proxy's kubeconfig, which kubeadm makes, with the hub as its server. A kube-proxy with a
+// kubeconfig ignores the address that kubelet tells Pods. KubeProxyInputs returns the inputs.
 var KubeProxy = Shown{Namespace: "kube-system", Name: "kube-proxy", Key: "kubeconfig.conf", Form: throughHub}
 
 // KubeProxyInputs returns the inputs of KubeProxy: the hub's URL for Pods, and the CA certificates that verify the hub, in PEM.
@@ -21,12 +20,11 @@ func KubeProxyInputs(url, authorities string) string {
 	return url + "\n" + authorities
 }
 
-// ofPods is the file in a Pod with its cluster's CA certificates. In the form that kubelet sees (RootCA), it also has those of
-// the Pod's hub.
+// ofPods is the file in a Pod with the cluster's CA certificates. Because of RootCA it also has those of the node's hub.
 const ofPods = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
-// throughHub points a kubeconfig to the hub, with the same user. It leaves the kubeconfig unchanged if it can't read it, or if
-// kube-proxy could not verify the hub by it.
+// throughHub returns a kubeconfig with the hub as its server, for the same user. It changes nothing if it can't read the
+// kubeconfig, if the user has no token, or if kube-proxy could not verify the hub.
 func throughHub(kubeconfig, inputs string) string {
 	url, authorities, ok := strings.Cut(inputs, "\n")
 	if !ok {

@@ -17,8 +17,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pauseMin and pauseMax bound the pause after a failure. pauseReady is the longest pause while a source has no content yet. It
-// is short because a replica of this hub is fed only once a client asks for it, and that client then waits for Learn.
+// pauseMin and pauseMax bound the pause after a failure. pauseReady is the longest pause while a source has no content yet. It is
+// short, because a client may be waiting for the content.
 const (
 	pauseMin   = 100 * time.Millisecond
 	pauseReady = 400 * time.Millisecond
@@ -34,8 +34,8 @@ type Pupil interface {
 	Failed(ctx context.Context, err error)
 }
 
-// Learn passes a source's content, and then each change, to a pupil until ctx ends. After any failure Learn reads everything
-// again. That costs little, because the source is in this hub; and by then the source may be another replica.
+// Learn passes a source's content, and then each change, to a pupil until ctx ends. After any failure Learn passes the whole
+// content again, which costs little, because the source is in this hub.
 func Learn(ctx context.Context, chance ends.Chance, what cache.Selection, source stream.Beginner, p Pupil) {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseMax}

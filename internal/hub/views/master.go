@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Master is a replica.View that shows the Service default/kubernetes at the hub's address. kubelet tells Pods by environment
-// variables where this Service is, and so sends them to the hub.
+// Master is a replica.View that shows the Service default/kubernetes at the hub's address. kubelet tells Pods that address in
+// environment variables, and so sends them to the hub.
 type Master struct{ looks *live.Value[master] }
 
 // master is a replica.Look. While the hub's address is unknown, it shows the Service as it is.

@@ -25,18 +25,18 @@ import (
 
 const (
 	// maxPodConnections bounds the connections from one address to the port for Pods. client-go opens one connection for each
-	// identity of a program. All Pods on the host's network share the host's address.
+	// credential, and all Pods on the host's network share the host's address.
 	maxPodConnections = 128
-	// maxOfAllPods bounds the connections from all addresses: nine for each of the 110 Pods that a node may have. They cost some
-	// 50 MB.
+	// maxOfAllPods bounds the connections from all addresses: nine for each of the 110 Pods that a node may have by default. They
+	// cost some 50 MB.
 	maxOfAllPods = 1024
 )
 
 // EntranceConfig configures an Entrance. Fields without a default are required.
 type EntranceConfig struct {
 	Node edge.NodeName
-	// Fixed is the address at which the hub serves Pods. With OfNode the hub uses the address in the Node object instead,
-	// follows that address, and stores it in Dir. With neither, the hub does not serve Pods.
+	// Fixed is the address at which the hub serves Pods. If OfNode is set, the hub serves at the address in the Node object
+	// instead, follows that address, and stores it in Dir. Without either, the hub does not serve Pods.
 	Fixed  netip.Addr
 	OfNode bool
 	Dir    string
@@ -45,8 +45,8 @@ type EntranceConfig struct {
 	Tell bool
 	// Shown are the ConfigMaps that kubelet sees in another form.
 	Shown *ConfigMaps
-	// Served returns the hub's certificate for Pods, followed by the CA certificates that verify it. A nil value means that
-	// there is no certificate. Entrance does not call Served before Follow or Tell.
+	// Served returns the hub's certificate for Pods, followed by the CA certificates that verify it. A nil value means that there
+	// is no certificate. NewEntrance does not call Served.
 	Served func() *live.Value[*tls.Certificate]
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -85,15 +85,14 @@ func NewEntrance(cfg EntranceConfig) *Entrance {
 	return e
 }
 
-// Address returns where the hub serves Pods. The value is an invalid Addr while the address is not known; a nil result means
-// nowhere.
+// Address returns where the hub serves Pods; nil means nowhere. While the address is not known, the value is an invalid Addr.
 func (e *Entrance) Address() *live.Value[netip.Addr] { return e.address }
 
 // View returns kubelet's view of the Service by which it tells Pods where the API server is.
 func (e *Entrance) View(s cache.Selection) replica.View { return e.master.View(s) }
 
-// Follow adds tasks to Run: to tell Pods where the hub is and, with OfNode, to follow the node's address and serve there. nodes
-// asks the cloud for the Node; own returns the Node that kubelet follows, if any.
+// Follow makes Run tell Pods where the hub is. With OfNode, it also makes Run follow the node's address and serve there. The
+// client nodes asks the cloud for the Node; the function own returns the Node that kubelet follows, if any.
 func (e *Entrance) Follow(nodes corev1client.NodesGetter, own func(stream.ID) (stream.Object, bool)) {
 	e.parts.Add("where Pods find the hub", e.follow)
 	if !e.cfg.OfNode {
@@ -117,8 +116,8 @@ func (e *Entrance) Serve(by front.ServerConfig) front.ServerConfig {
 	return by
 }
 
-// Run tells Pods where the hub is, and serves them at the node's address, until ctx ends. A fixed address is served by another
-// server of the hub.
+// Run tells Pods where the hub is, and serves them at the node's address, until ctx ends. Another server of the hub serves at a
+// fixed address.
 func (e *Entrance) Run(ctx context.Context) error { return e.parts.Run(ctx) }
 
 // Changed says that a selection of the node's programs has changed. It does not block.

@@ -10,8 +10,7 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// managedBy names the controller whose EndpointSlices Known.show changes. In Kubernetes, only the package of that controller
-// defines the name.
+// managedBy names the controller whose EndpointSlices Known.show changes. Kubernetes' API packages do not define the name.
 const managedBy = "endpointslice-controller.k8s.io"
 
 // object is an EndpointSlice or Endpoints while it is changed.
@@ -25,8 +24,8 @@ type object struct {
 	changed bool
 }
 
-// show returns an object as the pool knows it, and the known Pods that the object has. It returns o.Raw itself if nothing
-// changes, or if it can't read the object.
+// show returns an object as the pool knows it, and the known Pods of its endpoints. It returns o.Raw itself if nothing changes,
+// or if it can't read the object.
 func (k *Known) show(t stream.Type, o stream.Object) (raw []byte, pods []*KnownPod) {
 	service := o.Key
 	slice := t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName
@@ -182,8 +181,8 @@ func (o *object) subset(f edit.Field) ([]byte, error) {
 	return append(append(ready, unready...), rest...), nil
 }
 
-// address returns an address of Endpoints as the view shows it, and whether the address is ready. It returns raw itself if at
-// most the readiness changes, and nil if the address is dropped.
+// address returns an address of Endpoints as the view shows it, and whether it is then ready; nil means that the address is
+// dropped. The parameter was says whether the cloud has it as ready.
 func (o *object) address(raw []byte, was bool) (becomes []byte, ready bool, err error) {
 	e := endpoint{lone: true, serving: was}
 	for part, err := range edit.Fields(raw) {
@@ -214,5 +213,5 @@ func (o *object) address(raw []byte, was bool) (becomes []byte, ready bool, err 
 }
 
 // leaves reports whether an address is dropped from Endpoints. Endpoints have no conditions, so they omit the addresses of Pods
-// that are being deleted, unless the Service is tolerant (publishNotReadyAddresses).
+// that are being deleted, unless the Service has publishNotReadyAddresses (tolerant).
 func (v verdict) leaves(tolerant bool) bool { return v.gone || v.terminating && !tolerant }

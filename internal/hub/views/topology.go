@@ -18,8 +18,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// debounce is how long Topology collects changes that come together, for example with a Helm release. It saves work, because
-// after each change of the state all watches look again.
+// debounce is how long Topology collects changes that come together, because all watches compare their objects after each new
+// state.
 const debounce = 100 * time.Millisecond
 
 // TopologyConfig configures a Topology.
@@ -33,8 +33,8 @@ type TopologyConfig struct {
 	Chance ends.Chance
 }
 
-// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows other objects unchanged.
-// Until it is complete it shows all endpoints, so do not serve through it before. Safe for concurrent use.
+// Topology is a replica.View that applies service topology to EndpointSlices and Endpoints, and shows other objects unchanged. It
+// shows all endpoints until the field complete is true, so nobody should be served through it before. Safe for concurrent use.
 type Topology struct {
 	config   TopologyConfig
 	services *learnedServices

@@ -22,8 +22,8 @@ func NewEndpointsView() *EndpointsView { return &EndpointsView{now: live.NewValu
 // Look implements replica.View.
 func (v *EndpointsView) Look() (replica.Look, <-chan struct{}) { return v.now.Watch() }
 
-// Set makes the view show objects as the pool knows them; nil means as they are. In successive calls an unchanged Pod must have
-// the same pointer, by which the view notices changes.
+// Set makes the view show objects as the pool knows them; nil means as the cloud has them. A Pod that has not changed since the
+// last call must have the same pointer, because the view compares pointers.
 func (v *EndpointsView) Set(k *Known) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,8 +54,7 @@ func (v *EndpointsView) Changed() (n int) {
 	return n
 }
 
-// look is a replica.Look that shows objects by one Known. With a nil Known it shows them unchanged. It caches its results,
-// which does not alter them.
+// look is a replica.Look that shows objects by one Known; without a Known it shows them unchanged. It caches its results.
 type look struct {
 	known *Known
 	in    *index
@@ -76,8 +75,8 @@ type shown struct {
 	as []byte // nil means unchanged
 }
 
-// index maps each known Pod to the objects that contain the Pod, or once did. A look adds to the index before it caches a
-// result.
+// index maps each known Pod to the objects that have it as an endpoint, or once had. A look adds an object's Pods to the index
+// before it caches the result.
 type index struct {
 	mu      sync.Mutex
 	objects map[stream.Key][]id // by Pod

@@ -4,7 +4,7 @@
 //
 //	func TestMain(m *testing.M) { logstest.Main(m, main) }
 //
-// and its tests start the program with Start or Ends: the program is the test's own binary, which then runs main.
+// and its tests start the program with Start or Ends. Both run the test's own binary, in which Main then calls main.
 package logstest
 
 import (

@@ -35,8 +35,8 @@ const poolLeaseName = "PoolLease"
 type Heartbeats interface {
 	// Renewed is called for each heartbeat with a new renewTime. lease is the duration of the node's Lease.
 	Renewed(node edge.NodeName, lease time.Duration)
-	// Relays is called for each write, after Renewed. at is where the node's hub relays, as its Lease says; an invalid address
-	// means nowhere.
+	// Relays is called for each write of a node's Lease, after Renewed if that is called, too. at is where the node's hub relays;
+	// an invalid address means nowhere.
 	Relays(node edge.NodeName, at netip.AddrPort)
 }
 
@@ -144,8 +144,8 @@ func (p *poolLease) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return nil
 }
 
-// fits refuses a write after which the whole Lease would be too large, even if the write is a small patch. Each write of a large
-// Lease would cost a copy of it, and each watch two.
+// fits refuses a write after which the whole Lease would be too large, because each later write of the Lease would cost a copy of
+// it, and each watch two copies.
 func fits(a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordination.Lease)
 	if !ok {

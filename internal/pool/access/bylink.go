@@ -79,8 +79,8 @@ func (i LinkIssuer) grant(ctx context.Context, issuer user.Info, life time.Durat
 	return made, nil
 }
 
-// ByLink shows page to whoever comes with a link that lives, and nothing to others. The first look trades the secret in the
-// address for a cookie, so that it stays neither in the browser's address line nor in its history.
+// ByLink shows page to callers with a valid link, and nothing to others. On the first request it exchanges the secret in the
+// address for a cookie, so that the secret stays neither in the browser's address line nor in its history.
 func ByLink(l *Links, page http.Handler) http.Handler {
 	return FromHere(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for key, value := range map[string]string{

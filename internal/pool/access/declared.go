@@ -25,8 +25,8 @@ type Declared struct {
 	clock ends.Clock
 
 	mu sync.Mutex
-	// last holds the wall-clock time at which each resource was last declared. named holds the resources of the last
-	// declaration, and until is when that declaration lapses, by the running clock.
+	// last is when each resource was last declared, by the wall clock. named holds the resources of the last declaration. until
+	// is when that declaration lapses, by the monotonic clock.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time
@@ -36,8 +36,7 @@ func newDeclared(c ends.Clock) *Declared {
 	return &Declared{clock: c, last: map[schema.GroupResource]time.Time{}}
 }
 
-// Current reports whether a resource is declared now, and when the leader last declared it, by this machine's wall clock; the
-// zero time means never.
+// Current reports whether a resource is declared now, and the wall-clock time of its last declaration; zero means never.
 func (d *Declared) Current(r schema.GroupResource) (now bool, last time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

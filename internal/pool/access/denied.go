@@ -26,8 +26,8 @@ var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // kubeconfig would work until its certificate expires.
 type Denied struct{ list list }
 
-// NewDenied returns the Denied of a file with one item per line: the name of a user, or X509SHA256= and the digest of one
-// certificate. An empty file name means that nobody is denied.
+// NewDenied returns a Denied that reads a file. Each line is a user's name, or X509SHA256= and the digest of a certificate. An
+// empty file name denies nobody.
 func NewDenied(file string) *Denied {
 	return &Denied{list{flag: "denied-users-file", file: file, bad: BadDenied}}
 }
@@ -46,7 +46,7 @@ func BadDenied(item string) error {
 }
 
 // Authorize implements authorizer.Authorizer. It refuses everything to callers on the list. Before the list is first read, it
-// refuses every caller with a certificate that is not a node's: nodes must not wait for a list about people.
+// refuses every caller with a certificate that is not a node's. Nodes must not wait for a list that is mostly about people.
 func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	caller := a.GetUser()
 	if caller == nil || isOwn(caller) {

@@ -23,12 +23,12 @@ const (
 	poolsOwn    = edge.GroupOperators // and its subgroups
 )
 
-// divided says who a verified chain is, and which authority may sign for whom. Only the pool's authority makes operators, because
-// many clusters let ordinary users have client certificates with any group but system:masters. Only the cluster's authority makes
-// nodes, because the pool's is one of many. A name that begins with "system:" is an error if the pool's authority has signed it.
+// divided says whom a verified chain of certificates identifies, and which authority may sign for whom. Only the pool's authority
+// may sign for operators, because many clusters let ordinary users have client certificates with any group but system:masters.
+// Only the cluster's authority may sign for nodes, because each pool has an authority of its own. A name that begins with
+// "system:" is an error if the pool's authority has signed it.
 type divided struct {
-	// poolCA is the file with the pool's authorities, PEM. It is read for each connection. While it is missing, no authority is
-	// the pool's.
+	// poolCA is the PEM file of the pool's authorities, read for each connection. While it is missing, there are none.
 	poolCA string
 }
 

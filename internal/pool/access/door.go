@@ -25,10 +25,10 @@ import (
 // from this machine.
 var openPaths = []string{"/livez", "/readyz"}
 
-// AtTheDoor authenticates callers by their client certificates. It verifies them by the CAs that verify returns at the time,
-// and by the clock c, as recognized says. An expired or unknown certificate is an error, even on the open paths: its caller
-// does not become anonymous. The file poolCA has the pool's own authorities; the type divided says what only they may sign. An
-// empty poolCA means that all CAs may sign the same.
+// AtTheDoor authenticates callers by their client certificates. It verifies a certificate by the CAs that verify returns at that
+// moment, and by the clock c (see recognized). The caller of an expired or unknown certificate gets an error, even on the open
+// paths, and does not become anonymous. The file poolCA has the pool's own authorities; the type divided says what only they may
+// sign. An empty poolCA means that all CAs may sign the same.
 func AtTheDoor(verify requestx509.VerifyOptionFunc, poolCA string, c ends.Clock) authenticator.Request {
 	as := requestx509.UserConversion(requestx509.CommonNameUserConversion)
 	if poolCA != "" {
@@ -44,8 +44,8 @@ func AtTheDoor(verify requestx509.VerifyOptionFunc, poolCA string, c ends.Clock)
 
 var errNoAuthority = errors.New("no client CA is known")
 
-// Known returns the check of a client's certificate in the handshake: one of the present CAs must have signed it. Known accepts
-// an expired certificate; AtTheDoor refuses that later, with an answer that can say what to do.
+// Known returns the check of a client's certificate in the handshake: one of the present CAs must have signed it. Known accepts a
+// certificate that has expired, because AtTheDoor can refuse it later with an answer that says what to do.
 func Known(verify requestx509.VerifyOptionFunc, c ends.Clock) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		shown := s.PeerCertificates
@@ -93,9 +93,9 @@ func withoutMasters(inner authenticator.Request) authenticator.Request {
 
 func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
-// NewAuthorizer returns the authorizer of each request. It allows the open paths. Then it refuses callers whose certificates
-// were withdrawn, nodes of other pools, requests of nodes that no hub makes, and operators' streams into Pods that they must
-// not enter. Last it asks kubernetes, which knows nodes and this process itself, and then rights, which NewRights returns.
+// NewAuthorizer returns the authorizer of each request. It allows the open paths. It then refuses withdrawn certificates, nodes
+// of other pools, nodes' requests that no hub makes, and operators' streams into Pods that they must not enter. Last it asks the
+// authorizer kubernetes, which knows nodes and this process itself, and then rights (see NewRights).
 func NewAuthorizer(d *Denied, m *Members, pods Pods, kubernetes, rights authorizer.Authorizer) (authorizer.Authorizer, error) {
 	openToAll, err := path.NewAuthorizer(openPaths)
 	if err != nil {

@@ -23,8 +23,7 @@ type Election struct {
 	declared *Declared
 }
 
-// NewElection returns the election of a coordinator that has just started: nobody may take the Lease for edge.ElectionTerm. It
-// reads the Lease through client, and judges by c's clock whether a holder has lapsed.
+// NewElection returns the election at a coordinator that has just started, where nobody may lead for edge.ElectionTerm.
 func NewElection(client coordinationclient.LeasesGetter, c ends.Clock) *Election {
 	return &Election{leases: client, terms: newTerms(c), vacancy: newVacancy(c), declared: newDeclared(c)}
 }

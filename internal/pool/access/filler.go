@@ -11,20 +11,19 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// fillAfter is how long the election Lease must stay unwritten before a filler, which brings objects in a leader's place, may
-// take its turn. It is a leader's term and 2 s more. In these 2 s a hub with a link to the cloud takes the Lease, if there is
-// such a hub.
+// fillAfter is how long the election Lease must stay unwritten before a filler may take its turn: a leader's term and 2 s more.
+// In these 2 s a hub with a link to the cloud takes the Lease, if there is such a hub.
 const fillAfter = edge.ElectionTerm + 2*time.Second
 
 // decideFiller returns why caller may not replace the filler's Lease old by next; nil means that it may. oldLive says that the
-// turn of old's holder is not over, by this process's clock. unled is the reason why nobody may fill now; nil means that
-// somebody may.
+// turn of old's holder is not over, by this process's clock. unled is the reason why nobody may fill now; nil means that somebody
+// may.
 //
 //	old holder │ next holder │ allowed
-//	nobody     │ caller      │ only while nobody leads, transitions + 1
-//	caller     │ caller      │ the same: a turn is not renewed, another one begins
+//	nobody     │ caller      │ if somebody may fill, transitions + 1
+//	caller     │ caller      │ if somebody may fill, transitions + 1: a turn is not renewed, another one begins
 //	caller     │ nobody      │ yes, transitions unchanged (the turn is over)
-//	other      │ caller      │ only if other's turn is over, and while nobody leads, transitions + 1
+//	other      │ caller      │ if other's turn is over and somebody may fill, transitions + 1
 //	other      │ nobody      │ no
 //	any        │ other       │ no: nobody writes for another
 func decideFiller(caller edge.NodeName, old, next leaseMark, oldLive bool, unled error) error {

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// maxElectionTerm bounds the duration that a leader may claim. A leader may die right after it claimed the longest term. Its pool
-// must not be without a leader for longer than Kubernetes takes by default to evict Pods.
+// maxElectionTerm bounds the duration that a leader may claim. If the leader dies right after that claim, its pool has no leader
+// for as long. Kubernetes must not evict Pods in that time; by default it takes minutes.
 const maxElectionTerm = 60 * time.Second
 
 // leaseMark distinguishes one write of a Lease from the next.
@@ -24,17 +24,17 @@ type leaseMark struct {
 }
 
 // decideElection returns why caller may not replace the election Lease old by next; nil means that it may. oldLive says that the
-// holder of old has renewed it within its term, by this process's clock.
+// holder of old has renewed it within its term, by this process's clock. vacant is why no term may begin yet; nil means that one
+// may.
 //
 //	old holder │ next holder │ allowed
-//	nobody     │ caller      │ yes, transitions + 1, unless it must stay vacant
-//	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a restarted hub)
+//	nobody     │ caller      │ if a term may begin, transitions + 1
+//	caller     │ caller      │ yes, transitions unchanged (a renewal)
+//	caller     │ caller      │ if a term may begin, transitions + 1 (a restarted hub)
 //	caller     │ nobody      │ yes, transitions unchanged (a release)
-//	other      │ caller      │ only if other has lapsed, transitions + 1, unless it must stay vacant
-//	other      │ nobody      │ no: a term ends by its holder's word or silence
+//	other      │ caller      │ if other has lapsed and a term may begin, transitions + 1
+//	other      │ nobody      │ no: a term ends if its holder releases it, or lapses
 //	any        │ other       │ no: nobody writes for another
-//
-// vacant is why nobody may take the Lease yet; nil means that somebody may.
 func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, vacant error) error {
 	if err := decideHolder(caller, old, next); err != nil {
 		return err
@@ -57,8 +57,9 @@ func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, vac
 	return nil
 }
 
-// decideSync decides as decideElection does, about the Lease that declares the pool's resources current. Only the present
-// leader writes it, whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
+// decideSync returns why caller may not replace the Lease old by next; nil means that it may. The Lease is leader-informer-sync,
+// which declares the pool's resources current. Only the present leader may write it, whoever wrote it before. leader is the
+// holder of the election Lease; empty means that nobody holds it.
 func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName) error {
 	if leader != caller {
 		if leader == "" {
@@ -102,9 +103,9 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 	return nil
 }
 
-// relaysAt returns the address at which a node's hub relays for other nodes, from the annotations of the node's Lease. The zero
-// value means that the hub does not relay. A hub whose own heartbeats are delegated or relayed does not. Other hubs dial the
-// address, so it is a unicast one, with the port where hubs relay.
+// relaysAt returns the address at which a node's hub relays for other nodes, from the annotations of the node's Lease; the zero
+// value means that it does not relay. A hub whose own heartbeats are delegated or relayed does not. Because other hubs dial the
+// address, it must be a unicast one, with the port where hubs relay.
 func relaysAt(of map[string]string) netip.AddrPort {
 	at, err := netip.ParseAddrPort(of[edge.AnnotationRelaysAt])
 	if err != nil || !at.Addr().Unmap().IsGlobalUnicast() || at.Port() != edge.PortHubRelay ||
@@ -114,12 +115,12 @@ func relaysAt(of map[string]string) netip.AddrPort {
 	return at
 }
 
-// terms knows how long each Lease has stayed unchanged, by this process's own clock. The nodes' clocks are minutes apart, and a
-// renewTime is only what its writer says.
+// terms knows how long each Lease has stayed unchanged, by this process's own clock. The nodes' clocks may differ by minutes, and
+// a renewTime is only what its writer says.
 //
-// terms sees each write twice: when it is admitted, and when the next write finds it stored. The age of a stored write counts
-// from its admission. If it counted from the next write, the first node that tries could not replace a lapsed leader. A write
-// that was admitted but not stored does not count. A Lease that terms sees for the first time has age zero.
+// terms sees each write twice: when it is admitted, and when the next request finds it stored. The age of a stored write counts
+// from its admission. If the age counted from the next request, the first node that tries could not replace a lapsed leader. A
+// write that was admitted but not stored does not count. A Lease that terms sees for the first time has age zero.
 type terms struct {
 	clock ends.Clock
 

@@ -31,7 +31,7 @@ var (
 // Links are the links by which somebody without a certificate may see the pool's page. Only the SHA-256 of a link's secret is
 // kept, and only in memory. A link ends after its life, when it is withdrawn, when its issuer is denied, or with the process.
 //
-// The alternative was a signed token, which needs no list. But nobody could withdraw one without a list.
+// The alternative was a signed token, for which no list is kept. But a token could not be withdrawn without a list.
 type Links struct {
 	clock  ends.Clock
 	denied func(user.Info) bool

@@ -22,7 +22,7 @@ const (
 	maxListFile = 1 << 20
 )
 
-// list follows a file with one item per line. Empty lines don't count. While the file can't be read, or has a bad line, the last
+// list follows a file with one item per line, and skips empty lines. While the file can't be read, or has a bad line, the last
 // content stays valid.
 type list struct {
 	flag string // names the file in errors

@@ -19,8 +19,9 @@ import (
 // Members knows which nodes belong to the pool. One authority signs the nodes of all pools, so a certificate says which node a
 // caller is, but not which pool it belongs to.
 //
-// The list comes through the coordinator's own node, which may be cut off for days. So the leader's word can add nodes until
-// the next list is read. The word can't undo a removal: a node that the list once named and no longer names stays out.
+// The list of nodes comes through the coordinator's own node, which may be cut off for days. Therefore the leader can also add
+// nodes (Word), until the list changes. The leader can't undo a removal: a node that the list once named and no longer names
+// stays out.
 type Members struct {
 	list  list
 	word  func() Word
@@ -37,8 +38,8 @@ type Word struct {
 	Nodes []string
 }
 
-// NewMembers returns the Members from a file that names one node per line, and from the leader's word. An empty file name means
-// that all nodes are members.
+// NewMembers returns Members that read a file with one node per line. The function word returns what the leader says; see Word.
+// An empty file name means that all nodes are members.
 func NewMembers(file string, word func() Word) *Members {
 	m := &Members{word: word, nodes: nodeidentifier.NewDefaultNodeIdentifier(), removed: sets.New[string]()}
 	m.list = list{flag: "pool-nodes-file", file: file, bad: badNodeName, replaces: m.replace}
@@ -67,8 +68,8 @@ func badNodeName(name string) error {
 	return nil
 }
 
-// Has reports whether a node belongs to the pool, by the file as last read, or by the leader's word. Before the first read, no
-// node belongs to it.
+// Has reports whether the file, as last read, or the leader's Word names a node. Without a file, all nodes belong to the pool.
+// Before the file is first read, none does.
 func (m *Members) Has(n edge.NodeName) bool {
 	return m.list.file == "" || m.list.has(string(n)) || m.list.known() && m.added(string(n))
 }

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Shown returns a function that removes from an object what a request's caller must not see; nil means that he sees all.
-// Operators and this process see all. Only the caller decides, not the form of the request.
+// Shown returns a function that removes from an object what a request's caller must not see; nil means that the caller sees all.
+// Operators and this process see all. The form of the request makes no difference.
 func Shown(ctx context.Context) func(runtime.Object) {
 	caller, ok := request.UserFrom(ctx)
 	if !ok || isOwn(caller) || slices.ContainsFunc(caller.GetGroups(), edge.IsOperators) {
@@ -21,10 +21,10 @@ func Shown(ctx context.Context) func(runtime.Object) {
 	return outline
 }
 
-// outline leaves of a Pod where it runs and how it is. Environment variables, arguments, commands, probes and hooks may have
-// passwords; annotations may repeat all of these, and a container's last words are the end of its log. What stays of the spec is
-// listed here, so that a field that Kubernetes adds to it stays hidden until somebody lists it. Field selectors are applied
-// before, but they can use only fields that stay.
+// outline leaves of a Pod only where it runs and how it is. Environment variables, arguments, commands, probes and hooks may have
+// passwords, and annotations may repeat them. The message of an ended container may be the end of its log. The code lists what
+// stays of the spec, so a field that Kubernetes adds stays hidden. Field selectors select before outline removes anything, but
+// only by fields that stay.
 func outline(object runtime.Object) {
 	pod, ok := object.(*core.Pod)
 	if !ok {

@@ -17,8 +17,8 @@ import (
 // ErrNoCertificate is why a caller without a client certificate is refused.
 var ErrNoCertificate = errors.New("the caller showed no client certificate, and tokens are not accepted")
 
-// Unrecognized wraps an authenticator so that TellWhy can tell a refused caller the reason, and the audit log has it. It keeps
-// the error from the handler chain, which would log it at each attempt of the caller.
+// Unrecognized wraps an authenticator. It notes why a caller is refused, for TellWhy and for the audit log. It does not pass the
+// error on, because the handler chain would log that at each attempt of the caller.
 func Unrecognized(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)

@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// vacancy knows since when the election Lease has stayed unchanged, by the running clock. A coordinator that has just started
+// vacancy knows since when the election Lease has stayed unchanged, by the monotonic clock. A coordinator that has just started
 // does not know who led before. It keeps the Lease vacant for one term, because a former leader may not know yet that its own
 // term is over.
 type vacancy struct {

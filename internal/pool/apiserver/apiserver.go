@@ -63,8 +63,8 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-// served are the API groups of a pool. They leave out kinds whose objects nobody brings here: their lists would be empty,
-// though the cloud has such objects.
+// served are the API groups of a pool. They leave out kinds whose objects nobody brings here, because their lists would be empty
+// although the cloud has such objects.
 func served() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	config.EnableVersions(
@@ -112,8 +112,8 @@ type Parts struct {
 	// Door recognizes callers; the server recognizes its own loopback client before. Unrecognized wraps both.
 	Door         authenticator.Request
 	Unrecognized func(authenticator.Request) authenticator.Request
-	// Gate returns the listener for all other clients. Its connections have completed a TLS handshake with the given
-	// configuration. Known checks a client's certificate in the handshake.
+	// Gate returns the listener for all clients but those of Config.Local. Its connections have completed a TLS handshake with
+	// the given configuration. Known checks a client's certificate in that handshake.
 	Gate func(*tls.Config) net.Listener
 	// ConnContext is http.Server.ConnContext for them.
 	ConnContext func(context.Context, net.Conn) context.Context

@@ -29,11 +29,11 @@ const kubeletKeepAlive = 30 * time.Second
 // connects only to addresses that Kubelets.may accepts.
 type Kubelets struct {
 	CertFile, KeyFile, CAFile string
-	// Pinned returns the SHA-256, in hex, of the serving certificate that the node reports for its kubelet; empty means that it
-	// reports none.
+	// Pinned returns the SHA-256, in hex, of the serving certificate that a node reports for its kubelet; empty means none.
 	Pinned func(ctx context.Context, node string) (string, error)
-	// Reporters returns the pool's nodes that report a certificate with a digest for their kubelets; nil means that nobody
-	// knows. Member reports whether a name is that of a node of the pool; nil means that none is.
+	// Reporters returns the nodes of the pool that report, for their kubelets, the certificate with the given digest. A nil
+	// Reporters means that nobody knows. Member reports whether a node of the pool has the given name. A nil Member means that
+	// none has.
 	Reporters func(digest string) []string
 	Member    func(name string) bool
 	// At returns the LAN address of a node's kubelet. Empty means that the address in the Node's status counts. A nil At means

@@ -18,14 +18,14 @@ const (
 	bodySize    = 256 << 10
 	streams     = 100
 	idleTimeout = 90 * time.Second
-	// headerTimeout and headerBytes bound a request's header. kube-apiserver's own listener allows 32 s and 1 MiB. Here callers
-	// show a certificate and no token, and a new connection has to ask something soon.
+	// headerTimeout and headerBytes bound a request's header. kube-apiserver's own listener allows 32 s and 1 MiB. Here less is
+	// enough, because callers show a certificate and no token.
 	headerTimeout = 5 * time.Second
 	headerBytes   = 32 << 10
 	// unread is how many bytes of bodies a connection may have on their way: less than 4 MiB, by http.HTTP2Config.
 	unread = 15 * bodySize
-	// unsent is how long a connection may take no byte while there is something to send. Its client then does not read, or is
-	// gone. While a write waits, none of the connection's requests can be ended.
+	// unsent is how long a client may take no byte while something waits to be sent to it. After that the server closes the
+	// connection. While something waits to be sent, none of the connection's requests can end.
 	unsent = 10 * time.Second
 )
 

@@ -51,8 +51,8 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 	return all, nil
 }
 
-// storageOnly hides a group's post-start hook. One hook makes the bootstrap roles, which take 14 MB and a second, and nobody
-// needs them here. Another repairs cluster IPs, and would write an object for each Service that the hubs push.
+// storageOnly hides a group's post-start hook. The hook of one group makes the bootstrap roles, which take 14 MB and a second,
+// and nobody needs them here. Another group's repairs cluster IPs, and would write an object for each Service that the hubs push.
 type storageOnly struct {
 	controlplane.RESTStorageProvider
 }

@@ -18,13 +18,13 @@ import (
 
 const (
 	// mostQueued bounds what waits for a caller in all of its watches together, and mostQueuedOfAll what waits for all callers.
-	// Beyond mostQueuedOfAll a caller may have only queuedShare. All are bytes as etcd stores them; decoded, an object takes two
-	// to four times as many.
+	// While more than mostQueuedOfAll waits, each caller may have only queuedShare. All are bytes as etcd stores them. A decoded
+	// object takes two to four times as many.
 	mostQueued      = 16 << 20
 	mostQueuedOfAll = 48 << 20
 	queuedShare     = 512 << 10
-	// mostListing bounds a caller's watches that have not sent yet what there was when they began: as many as it may have
-	// requests.
+	// mostListing bounds a caller's watches that have not sent all of their initial list. It is as many as a caller may have
+	// requests (package limits).
 	mostListing = 16
 	// unknownSize is what an object counts whose size nobody can tell, in bytes.
 	unknownSize = 4 << 10

@@ -38,9 +38,9 @@ const (
 )
 
 // Reach connects to kubelets. Each node has a transport of its own. The transport accepts a certificate that the authority has
-// signed for this node and the address. It also accepts the one that the node's hub reports, unless it is another node's. One
-// transport for all would be unsafe: another node that names the same address would get a connection that was verified for the
-// first.
+// signed for this node and the address. It also accepts the one that the node's hub reports, unless that is another node's. One
+// transport for all nodes would be unsafe: a node that names another node's address would get a connection that was verified for
+// the other node.
 type Reach struct {
 	kubelets Kubelets
 
@@ -155,8 +155,8 @@ func (k Kubelets) verify(node string, by terms, shown []*x509.Certificate) error
 // errNoAuthority is why a coordinator without one takes nobody's signature.
 var errNoAuthority = errors.New("this coordinator has no --kubelet-certificate-authority")
 
-// signed returns why shown is not signed by the authority of kubelets for this node's kubelet at this address; nil means that it
-// is. The address alone does not say whose kubelet it is, because a node can name another node's address.
+// signed returns why the certificate shown[0] is not one that the authority has signed for this node's kubelet and this address;
+// nil means that it is. The address alone does not say whose kubelet it is, because a node can name another node's address.
 func (k Kubelets) signed(node, host string, shown []*x509.Certificate) error {
 	if k.CAFile == "" {
 		return errNoAuthority

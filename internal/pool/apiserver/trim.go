@@ -19,8 +19,8 @@ import (
 // slimNode). A test fails when the module's version changes, so that somebody checks both again.
 const reviewedVersion = "v1.36.3"
 
-// slimInformers shrinks the second in-process copies of Pods and Nodes to what the Node authorizer and NodeRestriction
-// use. Otherwise 500 Nodes of 8 KB are 4 MB of image lists, and as much again in garbage.
+// slimInformers shrinks the second in-process copies of Pods and Nodes to what the Node authorizer and NodeRestriction use.
+// Otherwise 500 Nodes of 8 KB would take 4 MB, mostly lists of images, and as much again in garbage.
 func slimInformers(factory informers.SharedInformerFactory) error {
 	if err := factory.Core().V1().Pods().Informer().SetTransform(slimPod); err != nil {
 		return fmt.Errorf("slim the copy of Pods: %w", err)
@@ -62,8 +62,8 @@ func slimNode(object any) (any, error) {
 	return node, nil
 }
 
-// tokenObjects finds the objects that a bound ServiceAccount token refers to, in the informers' copies. It does not know tokens
-// that are bound to Secrets, because for those it would need a copy of every Secret. Kubernetes no longer makes such tokens.
+// tokenObjects finds, in the informers' copies, the objects that a ServiceAccount token is bound to. It finds no Secret, because
+// that would need a copy of every Secret.
 type tokenObjects struct {
 	accounts corelisters.ServiceAccountLister
 	pods     corelisters.PodLister
@@ -93,7 +93,7 @@ func (t tokenObjects) GetSecret(_ context.Context, _, name string) (*corev1.Secr
 
 // untyped replaces Kubernetes' OpenAPI definitions, which every API group requires at start. It describes each type as an object
 // of unknown fields, so managed fields and server-side apply treat a list as one value. The real definitions take 5 MB of the
-// program and, when served, 47 MB of memory (measured idle). People read them in the cloud.
+// program and, when served, 47 MB of memory (measured idle).
 func untyped(schemes ...*runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 	return func(openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 		definitions := map[string]openapicommon.OpenAPIDefinition{}

@@ -21,9 +21,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Unfilled gives Kubernetes' own code empty informers for kinds whose objects nobody brings here, so that they need not be
-// served. The Node authorizer, NodeRestriction and the storage of Services use such informers. Call Unfilled before those three
-// are made.
+// Unfilled gives Kubernetes' own code empty informers for kinds whose objects nobody brings here. So the server need not serve
+// these kinds. The Node authorizer, NodeRestriction and the storage of Services use such informers. Call Unfilled before those
+// three are made.
 func Unfilled(factory informers.SharedInformerFactory) {
 	never := func(kind, list runtime.Object) {
 		factory.InformerFor(kind, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -53,8 +53,8 @@ func (nothing) Watch(metav1.ListOptions) (watch.Interface, error) { return watch
 // IsWatchListSemanticsUnSupported makes an informer list instead of streaming the list by a watch.
 func (nothing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ownAuthorizer returns Kubernetes' Node authorizer, and lets this process itself do everything. With kube-apiserver's options
-// the Node authorizer would watch kinds whose objects nobody brings here.
+// ownAuthorizer returns Kubernetes' Node authorizer, and one that lets this process itself do everything. kube-apiserver's own
+// options would make the Node authorizer watch kinds whose objects nobody brings here.
 func ownAuthorizer(factory informers.SharedInformerFactory) authorizer.Authorizer {
 	node.RegisterMetrics()
 	graph := node.NewGraph()

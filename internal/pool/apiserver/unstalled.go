@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// stallTimeout is how long a watch's reader may take nothing while an event waits for it. Then the watch ends. Its client
-	// resumes at the revision that it has, or lists again if etcd's history no longer has that revision.
+	// stallTimeout is how long a watch's reader may take nothing while an event waits for it. After that the watch ends. Its
+	// client resumes at the revision that it has, or lists again if etcd's history no longer has that revision.
 	stallTimeout = 5 * time.Second
 	// listTimeout is how long a watch may take to send what there was when it began: as long as a list may take.
 	listTimeout = time.Minute
@@ -31,13 +31,13 @@ const (
 	listPage = 100
 )
 
-// uncached makes kube-apiserver read its objects from etcd, which is already in this process's memory.
+// uncached makes kube-apiserver read its objects from etcd, which is already in this process's memory, and not from a watch
+// cache.
 //
-// The alternative was the watch cache. It holds each object decoded, and every event of the last 75 s, up to 102,400 per
-// resource whatever their size. For 8 KB Nodes that are patched at full speed that is a gigabyte, and neither bound can be set.
-// Without the watch cache each watch decodes its own events, and two things are missing, which this file adds. One is
-// bookmarks. The other is an end to the watch of a client that has stopped reading, or reads too slowly: etcd's client would
-// queue events for it without limit.
+// A watch cache holds each object decoded, and every event of the last 75 s, up to 102,400 per resource whatever their size. For
+// 8 KB Nodes that are patched at full speed that is a gigabyte, and neither bound can be set. Without the watch cache, each watch
+// decodes its own events, and kube-apiserver lacks two things, which this file adds: bookmarks, and an end to a watch whose
+// client reads too slowly. etcd's client would queue events for such a watch without limit.
 type uncached struct {
 	generic.RESTOptionsGetter
 	shown  func(context.Context) func(runtime.Object)
@@ -58,8 +58,7 @@ func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object)
 	return options, err
 }
 
-// shownStorage reads what the caller of a request may see. All that the API server answers is read here, whatever form and
-// encoding the answer then gets.
+// shownStorage reads only what a request's caller may see. The API server reads all that it answers by a shownStorage.
 type shownStorage struct {
 	storage.Interface
 	shown              func(context.Context) func(runtime.Object)
@@ -91,8 +90,8 @@ func (s shownStorage) GetList(ctx context.Context, key string, o storage.ListOpt
 
 // Watch implements storage.Interface.
 //
-// A watch that begins with a list sends that list page by page, as fast as its reader takes it. Only then does etcd's watch
-// begin, at the list's revision. Else changes would wait in etcd's client meanwhile, where nobody counts them.
+// A watch that begins with a list sends that list page by page, as fast as its reader takes it. Only after that does etcd's watch
+// begin, at the list's revision. If it began earlier, changes would wait in etcd's client, where nobody counts them.
 func (s shownStorage) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
 	o.ProgressNotify = o.Predicate.AllowWatchBookmarks
 	w := &unstalled{out: make(chan watch.Event), stopped: make(chan struct{}), show: s.shown(ctx)}
@@ -182,8 +181,8 @@ func (l *listing) watch(ctx context.Context) (watch.Interface, error) {
 	return l.from.Interface.Watch(ctx, l.key, o)
 }
 
-// unstalled forwards a watch as long as its reader takes events. What waits for the reader counts as its caller's, except for
-// watches of this process itself.
+// unstalled forwards a watch to its reader as long as the reader takes events. What waits for the reader counts as its caller's
+// (queues), except for watches of this process itself.
 type unstalled struct {
 	show    func(runtime.Object) // nil means that the reader sees all
 	out     chan watch.Event
@@ -359,8 +358,8 @@ func (w *unstalled) giveBack(bytes int64) {
 	}
 }
 
-// lostState is part of the error that ends a watch when etcd no longer has an object's state before a change. That happens if
-// the change has the oldest revision left, or if etcd compacts that state while it sends the change.
+// lostState is part of the error that ends a watch when etcd no longer has an object's state before a change. That happens if the
+// change has the oldest revision left, or if etcd compacts that state while the change is sent.
 const lostState = "etcd event received with PrevKv=nil"
 
 // asExpired returns event, but turns an error with lostState from a 500 into a 410, because only a 410 makes clients relist. In

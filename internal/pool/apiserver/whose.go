@@ -10,11 +10,11 @@ import (
 // userOfNode begins the common name of what the cluster's authority signs for a node.
 const userOfNode = "system:node:"
 
-// another returns why a certificate is another node's, though this node has reported it as its kubelet's; nil means that nothing
-// says so. Everybody on the LAN can see a kubelet's certificate, and a node can report any.
+// another returns why a certificate is another node's, although this node has reported it as its kubelet's; nil means that
+// nothing says so. Everybody on the LAN can see a kubelet's certificate, and a node can report any.
 //
-// The certificate's own names come before reports: kubelet names its node when it signs for itself, and so does the cluster's
-// authority. Without such a name nobody is believed about a certificate that two nodes report.
+// The names in the certificate decide before the reports do. kubelet names its node when it signs for itself, and so does the
+// cluster's authority. If a certificate that two nodes report does not name its node, neither of them is believed.
 func (k Kubelets) another(node string, by terms, c *x509.Certificate) error {
 	common := c.Subject.CommonName
 	if name, ok := strings.CutPrefix(common, userOfNode); ok && name != node {

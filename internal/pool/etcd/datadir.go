@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markerName is a file in each directory that a coordinator made and may empty. The coordinator locks the file while it runs. The
-// kernel releases the lock with the process, however that ends.
+// markerName is a file in each directory that a coordinator has taken for its data: one that it made, or that it found empty. A
+// later coordinator empties only a directory with this file. The coordinator locks the file while it runs. The kernel releases
+// the lock with the process, however that ends.
 const markerName = ".yurt-coordinator"
 
 // maxSocketPath is the longest path of a unix socket on Linux, without its final zero.
@@ -24,8 +25,8 @@ type DataDir struct {
 	Memory bool // on a memory file system
 }
 
-// OpenDataDir creates or empties the directory at path. It empties only a directory that a coordinator made and that no running
-// coordinator uses.
+// OpenDataDir creates the directory at path, or takes an existing one. It empties a directory only if a coordinator has marked it
+// (markerName) and no running coordinator uses it. It refuses any other directory with files.
 func OpenDataDir(path string) (*DataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 // three by use, not by time.
 
 const (
-	// windowRevisions (unless Config says otherwise), windowBytes and windowAge bound a window of etcd's history: the first
-	// bound that is reached ends it. etcd keeps one to two windows, so that a broken watch can resume. 1000 nodes' heartbeats
-	// make 2500 revisions in 25 s.
+	// windowRevisions (unless Config says otherwise), windowBytes and windowAge bound a window of etcd's history. A window ends
+	// at the first bound that it reaches. etcd keeps one to two windows, so that a broken watch can resume. 1000 nodes'
+	// heartbeats make 2500 revisions in 25 s.
 	windowRevisions = 2500
 	windowBytes     = 8 << 20
 	windowAge       = 5 * time.Minute
@@ -30,8 +30,8 @@ const (
 	// housekeepingInterval bounds how far a window can exceed windowBytes: by what is written in that time.
 	housekeepingInterval = 250 * time.Millisecond
 
-	// defragSlack is how many bytes of free pages are tolerated beyond as many as are in use: a window, its successor, and as
-	// much again for the next writes.
+	// defragSlack is how far the free pages may exceed the pages in use, in bytes, before a defragmentation: two windows of
+	// history, and as much again for the next writes.
 	defragSlack = 4 * windowBytes
 	// defragPause is the least time between two defragmentations. Each one blocks all reads and writes while it copies the pages
 	// in use: 0.1 s for 16 MB, 0.5 s for 128 MB, measured on 2 busy cores.
@@ -55,8 +55,8 @@ type bounds struct {
 	revisions, bytes int64
 }
 
-// advance takes the present state and the bounds of a window, and returns the revision to compact at; 0 means none. When a
-// window ends, advance returns the revision at which that window began, so that all earlier history goes.
+// advance takes the present state and the bounds of a window, and returns the revision to compact at; 0 means none. When a window
+// ends, advance returns the revision at which that window began. All earlier history goes.
 func (w *window) advance(now time.Time, revision, inUse int64, most bounds) (compact int64) {
 	if w.at.IsZero() {
 		*w = window{revision, now, inUse}

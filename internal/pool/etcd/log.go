@@ -80,8 +80,7 @@ func keysAndValues(fields []zapcore.Field) (values []any, err error) {
 	return values, err
 }
 
-// logGRPC makes gRPC, which kube-apiserver uses to talk to etcd in this process, log its errors in the program's format. By
-// default gRPC writes lines of its own format.
+// logGRPC makes gRPC, by which kube-apiserver talks to etcd, log its errors in the program's format and not in its own.
 var logGRPC = sync.OnceFunc(func() {
 	grpclog.SetLoggerV2(zapgrpc.NewLogger(zap.New(zapCore{
 		log: klog.LoggerWithName(klog.Background(), "grpc"), level: zapcore.ErrorLevel,

@@ -57,9 +57,9 @@ type Member struct {
 
 	server *etcdserver.EtcdServer // set before ready is closed
 
-	// level is etcd's log level. It lets warnings pass, but only while etcd runs: while etcd starts and ends, it warns about
-	// what is intended here, such as no disk, no TLS, no schema yet, closed sockets. If the start fails, Run returns the error.
-	// With the program's log level verbose or higher, all of that is logged.
+	// level is etcd's log level. It lets warnings pass only while etcd runs. While etcd starts and ends, it warns about what is
+	// intended here, such as no disk, no TLS, no schema yet, closed sockets. If the start fails, Run returns the error. If the
+	// program's own log level is verbose or higher, all warnings are logged.
 	level zap.AtomicLevel
 }
 
@@ -131,8 +131,8 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// Write commits a transaction, and reports whether its conditions held; if not, nothing has changed. Do not call it before
-// Ready's channel is closed.
+// Write commits a transaction, and reports whether its conditions held. If they did not, nothing has changed. Do not call Write
+// before Ready's channel is closed.
 func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 	answer, err := m.server.Txn(ctx, txn)
 	if err != nil {
@@ -141,7 +141,7 @@ func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done 
 	return answer.Succeeded, nil
 }
 
-// Read returns a key's value and the revision of its last write. A nil value means that there is no such key. Do not call it
+// Read returns a key's value and the revision of its last write. A nil value means that there is no such key. Do not call Read
 // before Ready's channel is closed.
 func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written int64, err error) {
 	answer, err := m.server.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Serializable: true})

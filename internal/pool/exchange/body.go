@@ -88,8 +88,8 @@ func NewBody(ctx context.Context, w http.ResponseWriter, body io.Reader, limit t
 	return p
 }
 
-// Bound wraps next so that no Body of its requests touches the connection once next has returned. This is needed because
-// kube-apiserver answers a request that takes too long while its handler still reads. The connection then belongs to other
+// Bound wraps next so that no Body of its requests touches the connection once next has returned. kube-apiserver answers a
+// request that takes too long while the request's handler still reads. After that answer the connection belongs to other
 // requests.
 func Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,7 @@
 //     request has ended, none of its deadlines affects the connection.
 //   - A refusal has a code and says what to do. The caller and the audit log get the same reason.
 //
-// The package does not know what is pushed, so what takes pushes and every handler that refuses a request can use it. The
-// alternative was kube-apiserver's time limit. At that limit kube-apiserver answers while the handler still reads, so the
-// answer can't say that nothing was changed.
+// The package does not know what is pushed. So all packages that take pushes or refuse requests can use it. The alternative was
+// kube-apiserver's time limit. At that limit kube-apiserver answers while the handler still reads, so the answer can't say that
+// nothing was changed.
 package exchange

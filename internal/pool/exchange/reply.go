@@ -37,7 +37,7 @@ type failure struct {
 	Applied *edge.Revision `json:"applied,omitempty,string"`
 }
 
-// Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line. If the refusal is also
+// Reply writes JSON lines: one, or one for each batch if a push has several. A refusal is the last line. If the refusal is also
 // the first line, the answer has its HTTP code.
 type Reply struct {
 	http.ResponseWriter

@@ -1,10 +1,11 @@
 // Package limits bounds how many requests each caller of a coordinator has under way, and how large and how frequent its
-// heartbeats are. No caller can use up the places of another, except for lists, which take much memory: all nodes together have
-// as many places for lists as one caller, and all other callers together have twice as many.
+// heartbeats are. A caller has a number of places for each kind of request, and each request takes one or more. Lists take much
+// memory, so they have a second bound: all nodes together have as many places for lists as one caller, and all other callers
+// together have twice as many.
 //
-// Invariants: places belong to callers, not to paths. A caller that fills its own places does not delay others. Heartbeats and
-// the election have their own places, which no other request takes. A body that does not arrive costs its sender one of its own
-// places, for BodyTimeout. A Lease that is too large, or too early, is refused before it is read.
+// Invariants: places belong to callers, not to paths. Except for lists, a caller that fills its own places does not delay others.
+// Heartbeats and the election have their own places, which no other request takes. A body that does not arrive costs its sender
+// one of its own places, for BodyTimeout. A Lease that is too large, or too early, is refused before it is read.
 package limits
 
 import (
@@ -51,7 +52,7 @@ const (
 
 // mostRequests, mostLasting and mostLeases are how many requests of a kind a caller may have under way. A hub has a handful of
 // requests and a dozen watches; a leader has one watch more for each shared resource. kubectl has 10 at most. mostOfAll bounds
-// the places of the kind requests of all callers together: it is kube-apiserver's own number.
+// the requests of all callers together, without those of the other kinds: it is kube-apiserver's own number.
 const (
 	mostRequests = 16
 	mostLasting  = 100
@@ -61,8 +62,8 @@ const (
 
 const (
 	// mostLists, mostListsOfNodes and mostListsOfAll are how many pages of lists a caller, all nodes, and all other callers may
-	// have under way. kubectl reads page by page; nodes read none. Until its client has read it, a list is in memory: a page of
-	// 500 EndpointSlices is up to 15 MB, as 5000 of them are up to 154 MB (docs/benchmarks.md).
+	// have under way. kubectl reads page by page; nodes read none. A page is in memory until its client has read it. A page of
+	// EndpointSlices takes up to 15 MB: a tenth of the 154 MB of 5000 EndpointSlices (docs/benchmarks.md).
 	mostLists        = 8
 	mostListsOfNodes = 8
 	mostListsOfAll   = 16
@@ -78,13 +79,14 @@ var (
 )
 
 const (
-	// In the long run a node may write one Lease of nodes each renewalEvery; at once it may write renewalBurst. kubelet
-	// renews after each quarter of its Lease's duration: every 10 s by default. Its hub writes once more when its link changes,
-	// and again after a conflict.
+	// renewalEvery and renewalBurst bound how often a node may write Leases of nodes: once each renewalEvery in the long run, and
+	// renewalBurst times at once. kubelet renews after each quarter of its Lease's duration: every 10 s by default. Its hub
+	// writes once more when its link changes, and again after a conflict.
 	renewalEvery = time.Second
 	renewalBurst = 5
-	// othersEvery and othersBurst are the same for a caller's other Leases, which every hub of the pool hears of. A leader writes
-	// two, at most three times a second together.
+	// othersEvery and othersBurst bound how often a caller may write other Leases: once each othersEvery in the long run, and
+	// othersBurst times at once. Every hub of the pool hears of these Leases. A leader writes two, at most three times a second
+	// together.
 	othersEvery = 200 * time.Millisecond
 	othersBurst = 20
 	// maxRenewing bounds the paces that are remembered: more than two of each node of a pool.
@@ -92,8 +94,8 @@ const (
 
 	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
 	BodyTimeout = 5 * time.Second
-	// AnswerTimeout is how long such a request without a body may take until its answer has been read. kube-apiserver allows as
-	// long, but its own bound does not end an answer that nobody reads.
+	// AnswerTimeout is how long a request without a body may take until its answer has been read, unless it is a lasting one.
+	// kube-apiserver allows as long, but its own bound does not end an answer that nobody reads.
 	AnswerTimeout = 60 * time.Second
 	// retryAfter is what a refused caller is told.
 	retryAfter = time.Second
@@ -182,8 +184,8 @@ func New(
 	}
 }
 
-// Handler returns next with the limits before it. Put it behind authentication and authorization: if the pool expects the caller,
-// Handler marks the caller's connection as authenticated (conns.Newcomer).
+// Handler returns next with the limits before it. Put it behind authentication and authorization, because it marks the connection
+// of each caller that the pool expects as authenticated (conns.Newcomer).
 func (l *Limits) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, known := request.UserFrom(r.Context())

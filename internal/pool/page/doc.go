@@ -2,8 +2,8 @@
 //
 //	gather ──Facts──▶ See ──Site──▶ render ──HTML──▶ serve ──▶ browser, which asks for /ui/live every few seconds
 //
-// gather.go reads from the coordinator itself. site.go, which is pure, interprets that. render.go builds HTML from nodes, not
-// from text, so a name or a message can't become markup. serve.go answers.
+// gather.go reads from the coordinator itself. site.go interprets what was read, and is pure. render.go builds HTML from nodes,
+// not from text, so a name or a message can't become markup. serve.go answers.
 //
 // Invariants:
 //   - Before anything here runs, kube-apiserver has authenticated the caller and asked RBAC, or access.ByLink has found the

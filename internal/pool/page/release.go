@@ -15,8 +15,8 @@ const (
 	TooNew Apart = "too new for the coordinator"
 )
 
-// apart compares a hub's release with the coordinator's; they work together if their minor versions differ by at most one. It
-// returns Same for a release that can't be read.
+// apart compares a hub's release with the coordinator's. The two work together if their minor versions differ by at most one.
+// apart returns Same for a release that can't be read.
 func apart(hub, coordinator string) Apart {
 	h, err := utilversion.ParseSemantic(hub)
 	if err != nil {

@@ -110,8 +110,7 @@ func document(s *Site, a Asked) ([]byte, error) {
 	return bytesOf(doc)
 }
 
-// warning tells a viewer what he risks who goes on although the browser warns. A false page would not tell him, so the warning is
-// for the next time.
+// warning tells a viewer the risk of going on although the browser warns.
 func warning(a Asked) []part {
 	if !a.Warned {
 		return nil

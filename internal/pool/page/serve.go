@@ -20,7 +20,7 @@ import (
 
 const (
 	// every is the least time between two gatherings, however many people look. The pause after a gathering is also at least
-	// restFor times the time that it took. So a large pool costs a tenth of a core at most.
+	// restFor times as long as the gathering. So a large pool costs a tenth of a core at most.
 	every, restFor = 2 * time.Second, 10
 	// keep is how long what was gathered is kept when nobody asks any more.
 	keep = 30 * time.Second

@@ -59,8 +59,8 @@ func (c *Hub) Do(method, path string, header map[string]string, body []byte) (in
 	return response.StatusCode, text.String(), taken.Applied
 }
 
-// Ask returns what the node has here, as "resource namespace/name@revision". A + follows if the object holds changes by the
-// node that have not reached the cloud. The history of the cloud comes last, if it is not the first.
+// Ask returns what the node has here, as "resource namespace/name@revision". A + follows if the object holds changes by the node
+// that have not reached the cloud. If the revision is of a later history than the cloud's first, " of history N" follows.
 func (c *Hub) Ask() []string {
 	c.T.Helper()
 	code, text, tag := c.Do(http.MethodGet, edge.PathOwn, nil, nil)

@@ -156,7 +156,7 @@ func (k Kind) isOf(n edge.NodeName, value []byte) bool {
 }
 
 // settle ends a push whose writing to etcd failed. It makes hubs push again what may not have been written. It releases the
-// claims that this push began, because by the next push the objects may belong to another node.
+// claims that this push began, because the objects may belong to another node before the next push.
 func (w *applying) settle(ctx context.Context) {
 	if w.failed == nil {
 		return

@@ -33,8 +33,8 @@ type Message interface {
 	Unmarshal(data []byte) error
 }
 
-// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores the resource in another version:
-// kube-apiserver then could not read the cloud's bytes.
+// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores the resource in another version,
+// because kube-apiserver then could not read the cloud's bytes.
 func (b *BuiltIn) Find(getter generic.RESTOptionsGetter, resource schema.GroupResource) error {
 	options, err := getter.GetRESTOptions(resource, b.New())
 	if err != nil {

@@ -20,19 +20,19 @@ const (
 	maxBytes   = 16 << 20
 	// maxUses bounds what one Pod may refer to.
 	maxUses = 500
-	// maxSilence is how long a node's objects stay after its hub's last request. Kubernetes leaves Pods on a silent node for as
-	// long.
+	// maxSilence is how long a node's objects stay after its hub's last request. By default, Kubernetes leaves Pods on a silent
+	// node for as long.
 	maxSilence = 5 * time.Minute
 )
 
 // claims record why each pushed object is here, and whose it is. A Node, a Pod or an Event has one claim, of its node. A
-// ConfigMap or a Secret has a claim of each node whose Pods use it, and stays as long as it has one.
+// ConfigMap, a Secret or a ServiceAccount has a claim of each node whose Pods use it, and stays as long as it has one.
 //
 // If two nodes claim a Pod of the same name, one of them is wrong, and the coordinator can't tell which. The first one may be the
-// liar, and may be first again after every start of the coordinator. A person who opens a shell in that Pod would hand it what
-// they type. So such a Pod is contested: both claims are kept, and the Pod is not shown until only one node claims it.
+// liar, and may be first again after every start of the coordinator. A person who opens a shell in the liar's Pod would type into
+// it. So such a Pod is contested: both claims are kept, and the Pod is not shown until only one node claims it.
 //
-// Claims only decide, and hold no object: the caller writes to etcd what they decide.
+// claims only decides, and holds no object: the caller writes to etcd what it decides.
 type claims struct {
 	quota   int64 // bytes, of all nodes
 	bytes   int64
@@ -99,8 +99,8 @@ func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	return a
 }
 
-// judge decides whether a node may push an object. A refusal gives the reason. If write is false, the object must not be written
-// to etcd: etcd has newer content, or another node claims the object too and only one node can have it.
+// judge decides whether a node may push an object. A refusal gives the reason. If write is false, the object is accepted but must
+// not be written to etcd: etcd has newer content, or another node claims an object that only one node can have.
 func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	a, e := l.nodes[n], l.objects[o.id]
 	have := a.claims[o.id]
@@ -235,8 +235,8 @@ func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	return append(gone, l.unuse(n, c.uses)...)
 }
 
-// distrust makes all claimants push an object again, because the node that wrote its content no longer claims it. It does nothing
-// if a claimant has pushed a state at least as new.
+// distrust makes all claimants push an object again, because the node that wrote its content no longer claims it. If a claimant
+// has pushed a state as new as that content, or newer, distrust does nothing.
 func (l *claims) distrust(id stream.ID, e *entry) {
 	for other := range e.nodes {
 		if !l.nodes[other].claims[id].at.Before(e.at) {

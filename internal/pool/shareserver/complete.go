@@ -41,8 +41,7 @@ func (m *Mirror) standing(r schema.GroupVersionResource) standing {
 	return s
 }
 
-// warns returns the warning for a person who reads the resource; empty means that there is nothing to warn of. began is when the
-// coordinator started.
+// warns returns the warning for a person who reads the resource; empty means none. The coordinator started at began.
 func (s standing) warns(r schema.GroupResource, began time.Time) string {
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	switch {

@@ -16,8 +16,8 @@ import (
 
 const (
 	// flowRate is how many bytes a second a node may push in the long run, and flowBurst how many at once. A node of 110 Pods has
-	// 1 MB, and its whole quota of 16 MiB takes 3 s. etcd keeps overwritten values until Housekeep runs next. Without a bound,
-	// one node that rewrites its objects fills etcd in between, which ends the coordinator.
+	// 1 MB, and its whole quota of 16 MiB takes 3 s. etcd keeps overwritten values until Housekeep runs next. Without a bound, a
+	// node that rewrites its objects could fill etcd before that, which ends the coordinator.
 	flowRate  = 4 << 20
 	flowBurst = 4 << 20
 

@@ -63,8 +63,8 @@ type MirrorConfig struct {
 	Write Writer
 	// BuiltIns are the resources that kube-apiserver also serves, with where it keeps them.
 	BuiltIns map[schema.GroupVersionResource]BuiltIn
-	// Current reports whether the leader declares now that it brings each change of a resource, and when it last declared so;
-	// the zero time means never. A nil Current means that nobody ever does.
+	// Current reports whether the leader declares a resource current now, and when it last did; the zero time means never. A nil
+	// Current means that nobody ever does.
 	Current func(r schema.GroupResource) (now bool, last time.Time)
 	Stalled time.Duration // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
@@ -101,9 +101,9 @@ func (m *Mirror) Close() error {
 	return nil
 }
 
-// accepts returns why a push may not bring a resource; nil means that it may. It allows the few resources in builtIns, and any
-// resource of a group that is not Kubernetes' own, because the coordinator does not serve those. So no push can write a Secret,
-// a role, a Lease, a Node or a Pod.
+// accepts returns why a push may not bring a resource; nil means that it may. It allows the few resources in builtIns. It also
+// allows any resource of a group that is not Kubernetes' own, because kube-apiserver does not serve those here. So no push can
+// write a Secret, a role, a Lease, a Node or a Pod.
 func (m *Mirror) accepts(r schema.GroupVersionResource) error {
 	if _, ok := m.builtIns[r]; ok {
 		return nil

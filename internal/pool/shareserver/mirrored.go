@@ -175,8 +175,8 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	return nil
 }
 
-// apply writes a push to etcd, then to the replica, and returns the new position. Just before, it checks again whether the pusher
-// may push, because reading the body took time.
+// apply writes a push to etcd, then to the replica, and returns the new position. Before it writes, it checks again whether the
+// pusher may push, because reading the body took time.
 func (m *mirrored) apply(
 	ctx context.Context, p *pushed, now time.Time,
 ) (edge.Revision, error) {
@@ -289,8 +289,8 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 	}
 }
 
-// goesBack reports whether a push of everything has an object in an older state than the mirror's. That never happens
-// within one history.
+// goesBack reports whether a push of everything has an older state of an object than the mirror. Within one history of the cloud
+// that never happens.
 func (m *mirrored) goesBack(p *pushed) bool {
 	return slices.ContainsFunc(p.snapshot, func(o stream.Object) bool {
 		have, _ := m.replica.Get(o.Key)

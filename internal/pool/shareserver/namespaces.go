@@ -13,9 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A node must not read Namespaces in the cloud, so no hub has them. The coordinator creates its own wherever nodes have
-// objects, so that kubectl get ns lists them and a shell completes their names. An annotation says that they are not the
-// cloud's.
+// A node must not read Namespaces in the cloud, so no hub has them. The coordinator creates its own wherever nodes have objects,
+// so that kubectl get ns lists them and a shell completes their names. An annotation says that these are not the cloud's.
 const (
 	// labelMadeHere is on a Namespace that was made for pushed objects.
 	labelMadeHere = "openyurt.io/made-by-coordinator"
@@ -23,8 +22,7 @@ const (
 	annotationMadeHere = "openyurt.io/note"
 	noteMadeHere       = "made by the pool's coordinator for the objects shown in it: uid, age and labels are not the cloud's"
 
-	// namespacesPause is the least pause between two passes, however much is pushed. namespacesRetry is the pause after a
-	// failure.
+	// namespacesPause is the least pause between two passes, and namespacesRetry the pause after a failure.
 	namespacesPause = 250 * time.Millisecond
 	namespacesRetry = 5 * time.Second
 	// namespacesTimeout bounds a pass of requests to this process itself.
@@ -99,7 +97,7 @@ func (n *namespaces) pass(ctx context.Context, wanted []string) error {
 	return nil
 }
 
-// remove removes a Namespace, and finalizes it itself. In a cluster a controller first deletes the content, but here the content
+// remove removes a Namespace, and finalizes it itself. In a cluster a controller first deletes the content; here the content
 // belongs to the hubs.
 func (n *namespaces) remove(ctx context.Context, name string) error {
 	if err := n.client.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
@@ -115,7 +113,7 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 }
 
 // planNamespaces returns which Namespaces to remove, and which to create after that. It removes those that the coordinator made
-// and nobody needs. A Namespace that is still terminating after a failed removal is removed first, even if it is wanted again.
+// and nobody wants. It also removes one that is wanted again but still terminates after a failed removal.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {

@@ -63,8 +63,7 @@ type NodeObjects struct {
 	tell     rate.Sometimes // bounds the log's lines about contested Pods
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans holds the objects that must still be deleted from etcd, each with the node that it came from. Only the holder of
-	// turn uses orphans.
+	// orphans holds the objects to delete from etcd, each with the node that it came from. The mutex turn guards it.
 	orphans map[stream.ID]edge.NodeName
 
 	claims *claims // guarded by the share's mu

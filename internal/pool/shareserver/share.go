@@ -26,8 +26,7 @@ const (
 	maxPushes = 8
 	// pushWait is how long a push waits while others are read.
 	pushWait = 10 * time.Second
-	// quietFactor times StallTimeout is how long a push that lasts may stay silent, because its pusher sends a sign of life
-	// only every 10 s.
+	// quietFactor is how many times StallTimeout a lasting push may stay silent. Its pusher sends a sign of life each 10 s.
 	quietFactor = 3
 )
 
@@ -38,8 +37,8 @@ var (
 	errSuperseded = exchange.Refused(http.StatusConflict, "another push of changes to the same resource has begun")
 )
 
-// share takes the pushes to one share, by the share's rules. It reads each batch to its end before the rules apply it, so a batch
-// that breaks off, stalls or is malformed has no effect.
+// share takes pushes, either of the pool's resources or of nodes' own objects, as its rules say. It reads each batch to its end
+// before the rules apply it. So a batch that breaks off, stalls or is malformed has no effect.
 type share struct {
 	path    string
 	rules   rules
@@ -103,8 +102,7 @@ func (s *share) closeLocked() {
 	}
 }
 
-// MayLast reports whether a request may exceed kube-apiserver's time limit. Watches of the mirror may, and pushes, which have
-// limits of their own.
+// MayLast reports whether a request may exceed kube-apiserver's time limit: a push, or a watch of the mirror.
 func MayLast(r *http.Request) bool {
 	mirrored := strings.HasPrefix(r.URL.Path, edge.PathMirror+"/")
 	switch r.Method {
@@ -246,9 +244,9 @@ func readBatch(frames *stream.FrameReader, to taker) (ended bool, err error) {
 	return false, nil
 }
 
-// open returns the context of a push, and its body. end frees what the body takes, and may be called more than once. A push
-// that lasts ends when the next such push of its resource begins, and when the share closes. So each resource has at most one,
-// and a new leader never waits for a former leader's push to end.
+// open returns the context of a push, and its body. The function end frees what the body takes, and may be called more than once.
+// A push that lasts ends when the next such push of its resource begins, and when the share closes. So a new leader never waits
+// for a former leader's push to end.
 func (s *share) open(
 	w http.ResponseWriter, r *http.Request, p *push,
 ) (ctx context.Context, body *exchange.Body, end func(), err error) {

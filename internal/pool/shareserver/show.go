@@ -14,9 +14,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Show makes the mirror keep a pushed resource from the start. It returns a handler that serves it under the name of another
-// resource, as an API server would, with the cloud's revisions. Show is for a custom resource, which kube-apiserver does not
-// serve here. The handler refuses an incomplete resource even to people, because there is nothing to show.
+// Show makes the mirror keep a pushed resource from the start. It returns a handler that serves the resource under the name of
+// another one, as an API server would, with the cloud's revisions. Show is for a custom resource, which kube-apiserver does not
+// serve here. While the resource is incomplete, the handler refuses it even to people.
 func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -27,8 +27,7 @@ func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, err
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) { each.show(w, request) }), nil
 }
 
-// FromLeader returns the objects that a leader has brought of a resource, and the history that their revisions count in. It
-// returns nothing while there is only what a filler brought.
+// FromLeader returns the objects of a resource and the history of their revisions, or nothing if a filler has brought them.
 func (m *Mirror) FromLeader(pushed schema.GroupVersionResource) ([]stream.Object, edge.History) {
 	each := m.get(pushed)
 	if each == nil {

@@ -19,8 +19,7 @@ const (
 // ErrChanged means that a transaction's conditions did not hold, so it has changed nothing.
 var ErrChanged = errors.New("somebody else has changed it meanwhile")
 
-// Writer commits a transaction to etcd, and reports whether its conditions held. After an error nobody knows whether it
-// was committed.
+// Writer commits a transaction to etcd, and reports whether its conditions held. After an error it may be committed or not.
 type Writer func(context.Context, *etcdserverpb.TxnRequest) (done bool, err error)
 
 // Reader reads a key of etcd: its value (nil means none), and the revision of its last write.

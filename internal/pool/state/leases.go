@@ -50,8 +50,8 @@ func (l *leases) holder(name string) edge.NodeName {
 	return ""
 }
 
-// since returns the changes after a change's number, and the number of the last of them. The number 0 asks for everything. If a
-// Lease was deleted since, it also returns everything.
+// since returns the changes that follow the change with the given number, and the number of the last one. It returns all Leases
+// if the number is 0, or if a Lease was deleted after that change.
 func (l *leases) since(number uint64) (*edge.Leases, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

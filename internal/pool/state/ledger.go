@@ -113,9 +113,9 @@ func (l *ledger) relays(name edge.NodeName, at netip.AddrPort) {
 	}
 }
 
-// relaying returns the nodes that relay and have renewed within the duration of their Leases, in no order, without the node
-// that asks. sure says that an empty answer can be trusted. Before the first grace period has passed it can't be, because a new
-// ledger has not heard from all living nodes.
+// relaying returns, in no order, the nodes that relay and have renewed within the duration of their Leases. It leaves out the
+// node that asks. sure says that an empty answer can be trusted. In the first grace period an empty answer is not sure, because a
+// new ledger has not heard from all living nodes.
 func (l *ledger) relaying(asks edge.NodeName) (all []edge.Neighbour, sure bool) {
 	for name, n := range l.nodes {
 		if name != asks && n.relays.IsValid() && n.quiet < n.grace*4/5 { // graceOf is five quarters of the duration

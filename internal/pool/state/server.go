@@ -214,8 +214,8 @@ func (p *Server) tellRelaying(a *exchange.Reply, caller edge.NodeName) error {
 // told is what a stream has told.
 type told struct {
 	caller edge.NodeName
-	// leases, heartbeats and number are the numbers of the last changes that the stream has told; 0 means none. heartbeats
-	// stays 0 while the caller does not lead.
+	// leases, heartbeats and number are the numbers of the last changes that the stream has told: of the pool's Leases, of
+	// heartbeats, and of the ledger. 0 means none. heartbeats stays 0 while the caller does not lead.
 	leases, heartbeats, number uint64
 	// nodes and pods say what was asked for besides.
 	nodes, pods bool

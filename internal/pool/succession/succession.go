@@ -1,12 +1,12 @@
 // Package succession ends a coordinator when a younger one exists in its own slot. The cloud started the younger one because it
-// took this one's node for dead. If the node has only lost its links, nobody tells this coordinator. Clients that reach it again
-// would take its old data for the pool's.
+// took the older one's node for dead. If that node has only lost its links, nobody tells the older coordinator. Clients that
+// reach it again would take its old data for the pool's.
 //
 // A coordinator looks for its successor itself, at the addresses of the pool's nodes, and trusts only a certificate. So nobody
 // can talk it into ending: not a node, whose word counts for nothing here, and not a thief with the certificate of an older
 // coordinator.
 //
-// A coordinator at which a hub leads the pool looks seldom: a leader has a link to the cloud, and goes to the coordinator
+// While a hub leads at a coordinator, the coordinator looks seldom. A leader has a link to the cloud, and goes to the coordinator
 // that the cloud names.
 package succession
 

@@ -34,8 +34,8 @@ type Subject struct {
 	Make func(random *rand.Rand, k stream.Key, revision edge.Revision) stream.Object
 	// Keys are those that objects have.
 	Keys []stream.Key
-	// View returns the view. The suite calls it again within the same test when the hub restarts; earlier changes must still
-	// apply. Turn changes at random what the view shows; a nil Turn means that nothing does.
+	// View returns the view. The suite also calls it within a test, when the hub restarts; earlier changes must then still apply.
+	// Turn changes at random what the view shows. A nil Turn means that the view always shows the same.
 	View func() replica.View
 	Turn func(random *rand.Rand)
 }
@@ -50,8 +50,8 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	}
 }
 
-// pure tests that a look keeps showing the same, changes no bytes of its input, and agrees with another look that was made
-// alike.
+// pure tests that a look keeps showing the same, changes no bytes of its input, and agrees with a second look, made at the same
+// time.
 func (s Subject) pure(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for i := range 200 {
@@ -81,8 +81,8 @@ func (s Subject) pure(t *testing.T) {
 	}
 }
 
-// agree runs changes of objects, changes of the view, disconnects and restarts at random, and compares the clients' state with
-// a list. The history is complete, so no client may get a 410.
+// agree runs changes of objects, changes of the view, disconnects and restarts at random, and compares the clients' state with a
+// list. The history is complete, so a client with bookmarks may get a 410 only after a restart or an answer that was cut.
 func (s Subject) agree(t *testing.T, random *rand.Rand) {
 	r := replica.New(replica.Config{Resource: s.Resource})
 	defer r.Close()
@@ -191,8 +191,8 @@ func (g *game) ask(ctx context.Context, query string, e stream.Encoding) *http.R
 	return r
 }
 
-// list returns the objects of a list request, and the list's revision. The objects have no content, because their revision
-// contains a digest of it.
+// list returns the objects of a list request, and the list's revision. The objects have no content, because an object's revision
+// stands for it.
 func (g *game) list(client string) (map[stream.Key]stream.Object, edge.Revision) {
 	w := httptest.NewRecorder()
 	r := g.ask(g.t.Context(), "", stream.JSON)
@@ -227,8 +227,8 @@ func (g *game) revisionOf(s string) edge.Revision {
 	return r
 }
 
-// client keeps what it is told, as an informer does. It ignores an event with the revision that it has, and resumes from the
-// last revision that it got.
+// client keeps what it is told, as an informer does. It ignores an event of a revision that it has, and resumes from the last
+// revision that it got.
 type client struct {
 	*game
 	name      string

@@ -3,16 +3,15 @@ package main
 // fault is a change of the product that breaks one of its promises.
 type fault struct {
 	name string
-	// clause is the oracle's clause that must catch the fault. Empty means that the change is harmless, and no clause may catch
-	// it.
+	// clause names the oracle's clause that must catch the fault; empty means a harmless change, which no clause may catch.
 	clause string
 	// nodes and coordinators are how many of them the pools have in which the fault is looked for; 0 means 3 and 1.
 	nodes, coordinators int
 	edits               []edit
 }
 
-// edit replaces a text in a file by another one: from, which must be in the file exactly once, by to. The word PLANTED in the
-// new text stands for an expression that is true while the fault is planted.
+// edit replaces a text in a file. The field from is the old text, which must be in the file exactly once. The field to is the new
+// text. In it, the word PLANTED stands for an expression that is true while the fault is on.
 type edit struct{ file, from, to string }
 
 // faults are the planted faults. Each clause has at least one. Several faults in one file change different lines.

@@ -1,10 +1,11 @@
-// Command cmd explores: it lets histories of a simulated pool happen, with consecutive seeds, until its time is over. If a
-// history breaks a promise, cmd prints the smallest history that still does, as a table for a test, and exits with status 1.
+// Command cmd looks for broken promises: until its time is over, it simulates random histories of a pool, with consecutive seeds.
+// If a history breaks a promise, cmd makes the history as small as it can, and prints it as a table for a test. If any history
+// broke a promise, the exit status is 1.
 //
 //	go run ./internal/sim/cmd --for 1h --seed 1000 --coordinators 3 --weights servers
 //
-// A bubble of testing/synctest needs a test. So cmd builds internal/sim/world once, and runs its TestSeeds in several processes.
-// Each simulation takes one processor.
+// Bubbles of testing/synctest exist only in tests. So cmd builds the tests of internal/sim/world once, and runs TestSeeds in
+// several processes. Each process uses one processor.
 package main
 
 import (
@@ -108,8 +109,8 @@ func build(ctx context.Context, dir string, flags ...string) (binary string, err
 
 var seedLine = regexp.MustCompile(`seed \d+: (\d+) simulated seconds`) // a constant
 
-// explore lets a batch of histories happen. A broken promise is not an error, but a simulation that ends for any other reason
-// is.
+// explore simulates the next batch of histories, and counts those that break a promise. It returns an error only if a simulation
+// fails in another way.
 func (e *explorer) explore(ctx context.Context, binary, dir string) error {
 	e.mu.Lock()
 	from := e.next
@@ -135,9 +136,9 @@ func (e *explorer) explore(ctx context.Context, binary, dir string) error {
 	return nil
 }
 
-// live lets histories of consecutive seeds happen in one process with the environment env. flag is a flag of go test; empty
-// means none. live returns the output, and for each history how many seconds were simulated in one second of a processor. It
-// also returns the processor time of all.
+// live simulates count histories in one process with the environment env. The parameter from is the first seed; the others
+// follow. flag is an additional flag of go test; empty means none. The result speeds has, for each history, the seconds that were
+// simulated in one second of a processor. The result spent is the processor time of all histories.
 func live(
 	ctx context.Context, binary, dir string, from uint64, count int, flag string, env ...string,
 ) (out string, speeds []int, spent time.Duration, err error) {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// gateTime is the processor time within which each fault must be found. It is what the simulation may use in the gate: two
-// cores for 2 minutes.
+// gateTime is the processor time after which the search for a fault ends. The tests that each change must pass may use as much
+// for the simulation: two cores for 2 minutes.
 const gateTime = 4 * time.Minute
 
-// plantedBatch is how many histories of one theme a process runs; then the next process runs another theme. plantedNodes is how
-// many nodes their pools have, unless the fault needs more. A small pool costs less, and an event in it more often hits the
-// node that shows the fault.
+// plantedBatch is how many histories a process simulates in the search for a fault; the next process uses other weights.
+// plantedNodes is how many nodes the pool of such a history has, unless the fault needs more. A small pool costs less, and an
+// event in it more often hits the node that shows the fault.
 const plantedBatch, plantedNodes = 4, 3
 
 // planted is the source that an overlay adds to each package with a fault.
@@ -32,8 +32,8 @@ import "os"
 var simPlanted = os.Getenv("SIM_PLANTED")
 `
 
-// overlay writes the product's files with all faults in them to dir, and returns the file for go build's -overlay. root is the
-// directory of the module. overlay fails if the original text of an edit is not in its file exactly once.
+// overlay writes the product's files with all faults into dir. It returns the name of the file for go build's -overlay. root is
+// the directory of the module. overlay fails if the old text of an edit is not in its file exactly once.
 func overlay(root, dir string, faults []fault) (file string, err error) {
 	texts := map[string]string{}
 	for _, f := range faults {
@@ -157,8 +157,8 @@ var (
 	clause = regexp.MustCompile(`(?:\[|" )"(\w+): `)            // a constant
 )
 
-// find lets histories happen until one breaks the fault's clause only because of the fault. It gives up when the gate's time is
-// over.
+// find simulates histories with the fault until one breaks the fault's clause, or gateTime is spent. A clause that the same
+// histories break without the fault does not count.
 func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r found) {
 	themes := []string{"all", "links", "servers", "machines"}
 	if f.clause == "read" || f.clause == "current" {

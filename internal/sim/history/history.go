@@ -1,8 +1,7 @@
-// Package history has the histories of the simulation: what happens to a pool and its cloud, and when. It draws a history from
-// a seed, and writes it as a table that a test can contain. It makes a history that fails smaller, until nothing can be left
-// out.
+// Package history has the histories of the simulation. A history says what happens to a pool and its cloud, and when. The package
+// draws histories from seeds, and prints them as tables for tests. It makes smaller ones of those that break a promise.
 //
-// It knows what can happen to each part, but not how: package world makes it happen, and judges the result.
+// The package knows what can happen to each part. Package world knows how: it makes the events happen, and judges the result.
 package history
 
 import (
@@ -33,8 +32,8 @@ type History struct {
 
 // Event is one thing that happens.
 type Event struct {
-	// At is when the event begins, and For is how long it lasts until it is mended. A For of 0 means that it is over at once,
-	// or is not mended before the end.
+	// At is when the event begins, from the beginning of the history on. For is how long the event lasts; 0 means until the end
+	// of the history. A Restore or a Compact is over at once, and its For is 0.
 	At, For time.Duration
 	Does    Kind
 	// On is the part that is harmed. To is the other end of a path, or the node concerned; empty means all.
@@ -47,17 +46,29 @@ type Event struct {
 // Kind is what can happen.
 type Kind string
 
-// The kinds. After each stand the values that How may have.
+// The kinds, each with the values that How may have.
 const (
-	// Path harms the path between the machines On and To, both ways. How is one of these: silent; refused; half: connections
-	// are forgotten; small: Much is the largest segment, in bytes; loss: Much is the share that is lost; thin: Much is the
-	// rate, in bytes/s; far: Much is the round trip, in s; forgets: connections that are idle for Much s are forgotten.
+	// Path harms the path between the machines On and To, both ways. How is one of these:
+	//
+	//	silent   nothing arrives
+	//	refused  every segment is answered by a reset
+	//	half     connections that are idle for a second are forgotten
+	//	forgets  connections that are idle for Much seconds are forgotten
+	//	small    segments of more than Much bytes are lost
+	//	loss     the share Much of all segments is lost
+	//	thin     the path carries Much bytes per second
+	//	far      the round trip takes Much seconds
 	Path Kind = "path"
-	// OneWay is the same, but only for what On sends to To.
+	// OneWay harms only what On sends to To, in some of the ways of Path.
 	OneWay Kind = "oneway"
-	// Server harms the server On: hang, readonly, etcd (its storage does not answer, its watch cache does), slow (each request
-	// takes Much times 5 ms), or an answer with 401, 403, 422, 429, 500 or 503. To is a node if only requests for that node's
-	// Lease are harmed.
+	// Server harms the API server On. If To names a node, only requests for that node's Lease are harmed. How is one of these:
+	//
+	//	hang                     no request is carried out
+	//	readonly                 no write is carried out
+	//	etcd                     the storage does not answer, but the watch cache does
+	//	slow                     each request takes Much times 5 ms more
+	//	422                      each write is refused with this status
+	//	401, 403, 429, 500, 503  each request is refused with this status; 429 and 503 ask for a retry after Much seconds
 	Server Kind = "server"
 	// Restore sets the cloud's storage back by Much seconds.
 	Restore Kind = "restore"
@@ -112,7 +123,7 @@ type Cast struct {
 // Weights say how often each Kind is drawn, compared with the others.
 type Weights map[Kind]int
 
-// The weights of exploration: each theme, everything, and what harms who reads.
+// The weights of exploration: Data is for what harms programs that read, All for everything, and the others for a theme each.
 var (
 	Data     = Weights{Path: 5, OneWay: 2, Server: 4, Compact: 2, Machine: 2, Program: 4}
 	Links    = Weights{Path: 6, OneWay: 3, Machine: 1}
@@ -124,9 +135,9 @@ var (
 // soon is the longest time from an event to one that is drawn together with it.
 const soon = 90 * time.Second
 
-// Random draws a history of 5 to 10 minutes and 4 to 12 events. Trouble comes together: half of the events follow soon after
-// the event that was drawn before, and are about the same machine if possible. In one of three histories, something also
-// happens to the whole pool.
+// Random draws a history of 5 to 10 minutes with 4 to 12 events. One in three histories has one more event, which harms the whole
+// pool. Troubles come together: half of the events begin within 90 s after the event that was drawn before. Such an event is
+// about the same machine if possible.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1, Holds: holds[seed/2%4]}
@@ -167,8 +178,8 @@ func lasts(r *rand.Rand, k Kind) time.Duration {
 	return d + time.Duration(r.Int64N(int64(d/time.Second)))*time.Second/2
 }
 
-// cutOff draws an event that cuts off the whole pool, or takes its power. It lasts about as long as it takes until Pods are
-// evicted: sometimes longer, sometimes not quite.
+// cutOff draws an event that cuts off the whole pool, or takes its power. The event lasts 20 s to 5 minutes. In some histories it
+// ends before Pods are evicted, in others after that.
 func (c Cast) cutOff(r *rand.Rand, long time.Duration) Event {
 	e := Event{Does: Path, On: c.Pool, To: "cloud", How: "silent"}
 	if r.IntN(4) == 0 {

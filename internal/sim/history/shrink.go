@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Shrink makes a history that breaks a promise smaller, until nothing more can be left out: no event, no time, no node. A
-// history may break only by chance, so Shrink calls the function breaks up to tries times for each candidate. The parameter
-// most limits all calls together; then Shrink returns the smallest history that it has found.
+// Shrink makes a history that breaks a promise as small as it can: it leaves out events, time, nodes and coordinators. The
+// function breaks reports whether a smaller history still breaks the promise. Chance may decide about that, so Shrink calls
+// breaks up to tries times for each smaller history. The parameter most bounds the number of all calls together.
 func Shrink(h History, tries, most int, breaks func(History) bool) History {
 	asked := 0
 	still := func(c History) bool {

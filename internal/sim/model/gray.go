@@ -20,8 +20,8 @@ func IsUrgent(ctx context.Context) bool { return ctx.Value(urgency{}) != nil }
 
 type urgency struct{}
 
-// Gray makes a Server fail for some requests. It stands in front of the Server, and harms the requests that match one of its
-// Faults. It refuses an urgent request (see WithUrgency) that it would otherwise delay.
+// Gray makes a Server fail for some requests. It is an http.Handler in front of the Server, and harms the requests that match one
+// of its Faults. If a Fault would delay an urgent request (see WithUrgency), Gray refuses the request.
 type Gray struct {
 	Handler http.Handler
 
@@ -34,24 +34,21 @@ type Gray struct {
 type Fault struct {
 	// User is the caller whose requests are harmed; "" means everybody.
 	User string
-	// Path is a prefix of the URL's path, such as "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"; "" means
-	// every path.
+	// Path is a prefix of the URL's path, such as "/api/v1/nodes/n1"; "" means every path.
 	Path string
 	// Writes means that only requests that write are harmed.
 	Writes bool
 
-	// Hang means that the request is not carried out until the fault is over. If its answer has begun, the rest waits until
-	// then.
+	// Hang means that the request waits until the fault is over. An answer that has begun waits, too.
 	Hang bool
 	// Mute means that the request is carried out, but its answer, or the rest of it, waits until the fault is over.
 	Mute bool
-	// Storage means that the server's storage does not answer. A request that needs the storage is answered with 504 when its
-	// time is over. What the server has in its watch cache it still gives.
+	// Storage means that the server's storage does not answer. A request that needs the storage is answered with 504 after its
+	// timeout. The watch cache still answers all other requests.
 	Storage bool
 	// Delay is the time before the request is carried out.
 	Delay time.Duration
-	// Refuse is the error with which the request is answered; nil means that the Handler answers. A watch that has begun goes
-	// on.
+	// Refuse is the error with which requests are answered; nil means none. A watch that has begun goes on.
 	Refuse error
 }
 
@@ -72,8 +69,8 @@ func (f *Fault) harms(r *http.Request) bool {
 	return (f.User == "" || ok && f.User == caller.GetName()) && strings.HasPrefix(r.URL.Path, f.Path) && (!f.Writes || !read)
 }
 
-// fault returns the first fault that harms the request and that the function accepts; nil means none. The channel is closed
-// when the faults change.
+// fault returns the first fault that harms the request and for which the given function returns true; nil means none. The channel
+// is closed when the faults change.
 func (g *Gray) fault(r *http.Request, of func(*Fault) bool) (*Fault, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,8 +136,8 @@ func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.Handler.ServeHTTP(&grayWriter{w, g, r}, r)
 }
 
-// reaches waits until the request reaches the storage, if it needs it. If its time is over first, reaches answers it, and
-// returns false.
+// reaches waits while a fault keeps the request from the storage. If the request's time is over first, the request is answered
+// with an error. The result is false if the request has ended.
 func (g *Gray) reaches(w http.ResponseWriter, r *http.Request) bool {
 	away := func(f *Fault) bool { return f.Storage && stored(r) }
 	if f, _ := g.fault(r, away); f == nil {
@@ -157,8 +154,8 @@ func (g *Gray) reaches(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// stored reports whether an API server asks its storage for this request. It does so for writes, for its own checks, and for
-// reads that must be current. Its watch cache answers other reads, and carries watches.
+// stored reports whether an API server asks its storage for this request. The storage is needed for writes, for checks of the
+// server's health, and for reads that must be current. The watch cache answers all other reads and watches.
 func stored(r *http.Request) bool {
 	parts, q := strings.Split(strings.Trim(r.URL.Path, "/"), "/"), r.URL.Query()
 	resource := parts[0] == "api" && len(parts) > 2 || parts[0] == "apis" && len(parts) > 3
@@ -173,8 +170,8 @@ func stored(r *http.Request) bool {
 	return q.Get("resourceVersion") == ""
 }
 
-// timeoutOf returns the time after which an API server gives up a request. This is the timeout that the client sets, at most
-// one minute, which is the default of kube-apiserver's --request-timeout.
+// timeoutOf returns the time after which an API server gives up a request. A client can set it, up to one minute. The default is
+// also one minute (kube-apiserver's --request-timeout).
 func timeoutOf(r *http.Request) time.Duration {
 	if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && d > 0 {
 		return min(d, time.Minute)

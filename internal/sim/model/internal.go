@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Internal makes admission plugins that need internal types, as Kubernetes' own do, usable for a Server. It converts between
-// these types and the served versions with the scheme.
+// Internal adapts admission plugins to a Server. The plugins need internal types, as Kubernetes' own do, but a Server has objects
+// of the served versions. The scheme converts between the two.
 func Internal(scheme *runtime.Scheme, plugins admission.Interface) admission.Interface {
 	return &internal{plugins, scheme}
 }

@@ -21,8 +21,7 @@ import (
 
 type metaObject = metav1.Object
 
-// Custom is a kind that a CustomResourceDefinition defines. It has a spec, and a status, which is a subresource. Its schema is
-// not checked.
+// Custom is a kind that a CustomResourceDefinition defines, with status as a subresource. Its schema is not checked.
 type Custom struct {
 	schema.GroupVersionKind
 	// Resource is the plural name.
@@ -41,8 +40,8 @@ func (c Custom) kind() *kind {
 	}
 }
 
-// kind has the properties of a kind that the server must know. The zero value stands for a kind such as ConfigMap, whose
-// objects have no field that the server sets or checks.
+// kind has what the server must know about a kind of objects. The zero value is for a kind such as ConfigMap: the server neither
+// sets nor checks any field of its objects.
 type kind struct {
 	schema.GroupVersionKind
 	resource      schema.GroupVersionResource
@@ -50,11 +49,11 @@ type kind struct {
 	// custom means that objects are unstructured.
 	custom bool
 
-	// needsRevision means that an update must contain a resourceVersion. createdByUpdate means that an update creates an object
-	// that does not exist.
+	// needsRevision means that an update must contain a resourceVersion. createdByUpdate means that an update of a missing object
+	// creates the object.
 	needsRevision, createdByUpdate bool
-	// graceful means that a deletion waits for a Pod's grace period. answersObject means that a deletion is answered with the
-	// object.
+	// graceful means that a deletion waits for the object's grace period. answersObject means that the answer to a deletion is
+	// the deleted object.
 	graceful, answersObject bool
 	// hasStatus means that the field Status is a subresource of its own.
 	hasStatus bool
@@ -141,8 +140,8 @@ func (k *kind) fieldsOf(o runtime.Object) fields.Set {
 	return set
 }
 
-// keep copies from was to next what the write must not change. A write of the main resource does not change the status, and a
-// write of the status does not change the spec.
+// keep resets the fields of the new object that a write must not change, to their values in the present object. A write of the
+// status does not change the spec, and any other write does not change the status.
 func (k *kind) keep(next, was runtime.Object, subresource string) {
 	if !k.hasStatus {
 		return
@@ -238,8 +237,8 @@ func fieldsOfPod(o runtime.Object) fields.Set {
 	}
 }
 
-// preparePod sets the only default on which deletion depends, the grace period. It also adds the tolerations that the admission
-// plugin DefaultTolerationSeconds adds, because evictions depend on them.
+// preparePod sets the phase, the default grace period, and the tolerations that the admission plugin DefaultTolerationSeconds
+// adds. Deletions and evictions depend on these.
 func preparePod(o runtime.Object) {
 	p := o.(*corev1.Pod) //nolint:forcetypeassert // the table says so
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}

@@ -170,7 +170,7 @@ func (s *Server) list(c *call) error {
 	return c.answerList(o, at, found)
 }
 
-// expired returns the error for a list whose revision is too old. If earlier parts of the list have been sent, the error
+// expired returns the error for a list whose revision is too old. If the client asked for a later part of a list, the error
 // contains a token with which the client can continue.
 func expired(o *selection, from string) error {
 	if o.Continue == "" {
@@ -328,8 +328,8 @@ type watcher struct {
 	at           int64 // all changes up to this revision have been sent
 }
 
-// beginWatch finds the revision at which the watch begins, and sends the objects that exist then, if the client wants them. It
-// returns the server's life at that time (see Server), because a restart ends the watch.
+// beginWatch decides at which revision the watch begins, and sends the objects of that revision if the client wants them. The
+// result is Server.life at that moment, by which the watch notices a restart.
 func (s *Server) beginWatch(w *watcher) (life int, err error) {
 	initial := w.revision == 0
 	if w.SendInitialEvents != nil {
@@ -371,8 +371,8 @@ func (s *Server) beginWatch(w *watcher) (life int, err error) {
 	return life, nil
 }
 
-// changes sends those changes that concern the selection. An object that begins to match it is sent as added, and one that no
-// longer matches it as deleted.
+// changes sends those changes that concern the watch's selection. An object that begins to match the selection is sent as added,
+// and one that stops matching it as deleted.
 func (w *watcher) changes(changes []*change) error {
 	for _, c := range changes {
 		if c.resource != w.resource.GroupResource() {

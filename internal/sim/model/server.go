@@ -42,8 +42,8 @@ type Config struct {
 	Random *Random
 	// Authorizer decides who may do what; nil means that everybody may do everything.
 	Authorizer authorizer.Authorizer
-	// Admission changes writes if it is a MutationInterface, and refuses writes if it is a ValidationInterface; nil means none.
-	// It gets objects of the served versions. Internal adapts plugins that need internal types.
+	// Admission can change or refuse each write; nil means that all are allowed. It gets objects of the served versions. Internal
+	// adapts plugins that need internal types.
 	Admission admission.Interface
 	// Custom are the kinds that are served besides Kubernetes' own.
 	Custom []Custom
@@ -79,8 +79,7 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-// Restart ends all watches, and begins the watch cache anew. A client that wants to resume a watch from an older revision gets
-// 410.
+// Restart ends all watches, and begins the watch cache anew. A client that resumes a watch from an older revision gets 410.
 func (s *Server) Restart() {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -93,8 +92,8 @@ func (s *Server) restartLocked() {
 	s.wakeLocked()
 }
 
-// Lag sets how far the watch cache is behind the storage. Changes that the cache has not shown yet appear after the new lag at
-// the latest.
+// Lag sets how far the watch cache is behind the storage. Changes that the cache has not shown yet appear after the new lag, or
+// earlier.
 func (s *Server) Lag(by time.Duration) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -220,7 +219,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	return apierrors.NewMethodNotSupported(c.resource.GroupResource(), info.Verb)
 }
 
-// impersonate returns the user that the request's headers name, or else the caller. It returns an error if the caller may not
+// impersonate returns the user whom the request's headers name, or the caller if they name none. It fails if the caller may not
 // act as that user.
 func (s *Server) impersonate(r *http.Request, caller user.Info) (user.Info, error) {
 	name := r.Header.Get("Impersonate-User")

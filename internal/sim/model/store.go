@@ -1,16 +1,17 @@
 // Package model is a model of Kubernetes' API servers and their storage, in memory, for the simulation of a pool.
 //
-// A Store is what etcd is to a cluster: objects, one counter of revisions for all of them, and their history. Several Servers
-// read and write one Store; each has a watch cache that may lag behind it. A Gray stands in front of a Server and makes some
-// requests fail. transcript_test.go compares the whole model with a real kube-apiserver and etcd.
+// A Store is what etcd is to a cluster: it keeps objects and their history, and has one counter of revisions for all objects.
+// Several Servers can use one Store. Each Server has a watch cache, which may lag behind the Store. A Gray stands in front of a
+// Server and makes some requests fail. transcript_test.go compares the model with a real kube-apiserver and etcd.
 //
-// A Server is an http.Handler. The caller is the user in the request's context, as behind Kubernetes' own authentication
-// (request.WithUser). Authorization and admission are Kubernetes' interfaces. No goroutine outlives a request. A Server uses
-// only the clock and the random numbers that it was given; timers are Go's. It runs in a bubble of testing/synctest, where
-// clients reach it through a Wire.
+// A Server is an http.Handler. The request's context says who the caller is (request.WithUser), as behind Kubernetes' own
+// authentication. Authorization and admission are Kubernetes' interfaces. No goroutine outlives a request.
 //
-// The model leaves out: managed fields and server-side apply, tables, deletion of collections, eviction and binding, defaults
-// and validation of most fields, and the end of a namespace's deletion.
+// A Server takes the time of day and random numbers from its Config, and its timers are Go's. So it runs in a bubble of
+// testing/synctest. A Wire connects a client to a Server without a network.
+//
+// The model leaves out managed fields, server-side apply, tables, deletion of collections, eviction and binding. It neither sets
+// nor checks most fields, and it does not delete the objects of a deleted namespace.
 package model
 
 import (
@@ -33,7 +34,7 @@ type Store struct {
 	seen    func(Change)
 }
 
-// Change is one change of the storage. Nobody may change its Object, which of a deletion is the last state.
+// Change is one change of the storage. Nobody may change its Object. For a deletion, Object is the last state.
 type Change struct {
 	Revision int64
 	Resource schema.GroupResource
@@ -42,7 +43,7 @@ type Change struct {
 	Deleted  bool
 }
 
-// Follow has each change from now on told to seen, in order. seen must not use the Store.
+// Follow calls the function seen with each change from now on, in order. seen must not use the Store.
 func (s *Store) Follow(seen func(Change)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +80,7 @@ func (s *Store) Revision() int64 {
 	return s.revision
 }
 
-// Objects returns all objects of a resource in their newest state, sorted by namespace and name. The caller must not change
-// them.
+// Objects returns the present objects of a resource, sorted by namespace and name. The caller must not change them.
 func (s *Store) Objects(resource schema.GroupResource) (all []runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *Store) live(resource schema.GroupResource, path string) *change {
 	return s.latest[resource][path].at(s.revision)
 }
 
-// commit stores a new state of an object and sets its revision; the object belongs to the Store from then on. was is the result
-// of live on which the new state is based. If the object has changed since, commit changes nothing and returns nil.
+// commit stores next, the new state of an object, in place of the state that the method live returned (was). It sets the
+// revision, and the Store owns next.object from then on. If another write came first, commit changes nothing and returns nil.
 func (s *Store) commit(was *change, next change) *change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +134,8 @@ func (c *change) at(revision int64) *change {
 	return c
 }
 
-// listLocked returns the objects of a resource as they were at a revision, sorted by path. It leaves out paths that do not
-// begin with prefix, and those that sort before from.
+// listLocked returns the objects of a resource as they were at a revision, sorted by path. Their paths begin with prefix, and do
+// not sort before the parameter from.
 func (s *Store) listLocked(resource schema.GroupResource, prefix, from string, revision int64) []*change {
 	var found []*change
 	for path, newest := range s.latest[resource] {
@@ -156,8 +156,8 @@ func (s *Store) sinceLocked(after, upTo int64) []*change {
 	return s.log[position(after):max(position(after), position(upTo))]
 }
 
-// Compact drops the history before a revision: nobody can list at an older revision, or watch from one. Unlike in etcd, the
-// watch caches drop it, too. A cache that lags keeps the changes that it has not shown yet.
+// Compact drops the history before a revision: nobody can list at an older revision, or watch from one. Unlike in etcd, the watch
+// caches drop that history, too. Compact keeps what a watch cache that lags has not shown yet.
 func (s *Store) Compact(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *Store) Backup() Backup {
 	return Backup{b}
 }
 
-// Restore replaces the present state by a backup, and restarts all Servers, as a person who restores etcd must do. The counter
-// of revisions goes back, too.
+// Restore replaces the present state by a backup. The counter of revisions goes back, too. Restore restarts all Servers, as a
+// person who restores etcd must do.
 func (s *Store) Restore(b Backup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,9 +16,8 @@ type Wire struct {
 	User user.Info
 }
 
-// RoundTrip implements http.RoundTripper. It returns once the Handler has flushed or written something, or has ended. A read of
-// the body blocks until the Handler writes, and a write blocks until the body is read. Closing the body cancels the Handler's
-// request.
+// RoundTrip implements http.RoundTripper. It returns once the Handler has written or flushed something, or has ended. Each write
+// of the Handler waits until the client has read all of it. Closing the body cancels the Handler's request.
 func (w *Wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.WithUser(r.Context(), w.User))
 	in := r.Clone(ctx)

@@ -33,8 +33,8 @@ func (c *call) dryRun() bool {
 	return slices.Equal(c.URL.Query()["dryRun"], []string{metav1.DryRunAll})
 }
 
-// commit stores the next state of an object; in a dry run it only returns what it would store. It returns nil if the object is
-// no longer in the state was.
+// commit stores the next state of an object; in a dry run it only returns what it would store. It returns nil if another write
+// came first.
 func (s *Server) commit(c *call, was *change, next runtime.Object) (*change, error) {
 	o := next
 	if !c.custom {
@@ -56,8 +56,7 @@ func (s *Server) commit(c *call, was *change, next runtime.Object) (*change, err
 // storedAs is how kube-apiserver stores objects. It is a constant.
 var storedAs, _ = runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 
-// remove commits the deletion of an object, with the object's last state. It returns false if the object is no longer in the
-// state was.
+// remove commits the deletion of an object, with the object's last state. It returns false if another write came first.
 func (s *Server) remove(c *call, was *change, last runtime.Object) bool {
 	return c.dryRun() ||
 		s.store.commit(was, change{resource: was.resource, path: was.path, object: last, deleted: true}) != nil
@@ -98,8 +97,8 @@ func (s *Server) create(c *call) error {
 	return c.answer(http.StatusCreated, made.object)
 }
 
-// born prepares a client's object for its creation: it sets the metadata that the server sets, asks admission, and validates
-// the object.
+// born makes a client's object ready for creation. It sets the metadata that only the server may set, asks admission, and
+// validates the object.
 func (s *Server) born(c *call, o runtime.Object) error {
 	m := accessor(o)
 	if err := c.place(m); err != nil {
@@ -239,8 +238,9 @@ func (s *Server) patch(c *call) error {
 	})
 }
 
-// change replaces an object by the result of next. If another write comes first, it calls next again with the newer state. If
-// creates is true, it creates an object that does not exist; was is then nil.
+// change replaces the request's object by the result of the function next, and answers the request. If another write comes first,
+// change calls next again, with the newer state. If creates is true and there is no object, change creates the result of
+// next(nil).
 func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (runtime.Object, error)) error {
 	for {
 		was := s.store.live(c.resource.GroupResource(), c.path)
@@ -298,8 +298,7 @@ func (c *call) conflict(message string) error {
 	return apierrors.NewConflict(c.resource.GroupResource(), c.info.Name, errors.New(message))
 }
 
-// sameUID refuses an update that is meant for another object of the same name. It returns the error that the storage of
-// kube-apiserver returns.
+// sameUID refuses a write that is meant for another object of the same name, as the storage of kube-apiserver does.
 func (c *call) sameUID(sent, has types.UID) error {
 	if sent == "" || sent == has {
 		return nil
@@ -440,8 +439,7 @@ func (c *call) precondition(p *metav1.Preconditions, m metav1.Object) error {
 	return nil
 }
 
-// shorten begins a Pod's grace period, or shortens the period that has begun. asked is the wanted period in seconds; nil means
-// the Pod's own.
+// shorten begins a Pod's grace period, or shortens the present one. asked is in seconds; nil means the Pod's own period.
 func (s *Server) shorten(p *corev1.Pod, asked *int64) {
 	now := s.now()
 	if begun := p.DeletionGracePeriodSeconds; p.DeletionTimestamp != nil {

@@ -26,8 +26,8 @@ type conn struct {
 // half is one direction of a connection.
 type half struct {
 	from, to *conn
-	// sent are the bytes that have not arrived, and onWay is how many of them are under way. in are the bytes that have arrived
-	// and were not read.
+	// sent has the bytes that have not arrived, and onWay is how many of these are under way. The field in has the bytes that
+	// have arrived and were not read.
 	sent, in []byte
 	onWay    int
 	fin      bool // no more bytes will be sent
@@ -253,8 +253,8 @@ func (h *half) lost() {
 	})
 }
 
-// reset tells the other end that the connection is over, if the path lets it through. If both ends are on the same host, the
-// other end is told even while the host is suspended. n.mu is held.
+// reset tells the other end that the connection is over, if the path lets the message through. If both ends are on the same host,
+// the message arrives even while that host is suspended. n.mu is held.
 func (h *half) reset() {
 	n, c := h.from.network, h.from
 	if h.dead {

@@ -38,8 +38,7 @@ func (h *Host) Process() *Process {
 	return p
 }
 
-// Shut stops everything that leaves or arrives, but keeps the connections. The machine is suspended, or the border of its
-// network is sealed. Shut(false) ends this.
+// Shut keeps everything from leaving or arriving, as if the machine were suspended; connections remain. Shut(false) ends this.
 func (h *Host) Shut(shut bool) {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
@@ -121,11 +120,10 @@ func (p *Process) Listen(_, address string) (net.Listener, error) {
 
 // Options are what a program may set for a TCP connection.
 type Options struct {
-	// Unacknowledged is how long bytes may remain unacknowledged before the connection is given up (TCP_USER_TIMEOUT). With
-	// KeepAlive, it is also how long nothing may arrive.
+	// Unacknowledged is how long bytes may remain unacknowledged before the connection is given up (TCP_USER_TIMEOUT). If
+	// KeepAlive is set, a connection is also given up once nothing has arrived for that long.
 	Unacknowledged time.Duration
-	// KeepAlive is the time without a byte after which the other end is asked for a sign of life, again and again. 0 means that
-	// it is not asked.
+	// KeepAlive is the time without a byte after which the other end is asked for a sign of life, again and again; 0 means never.
 	KeepAlive time.Duration
 }
 

@@ -1,14 +1,15 @@
-// Package network is the simulation's network: hosts, the paths between each two of them, and TCP connections over these, in
-// the time of a testing/synctest bubble.
+// Package network is the simulation's network: hosts, paths between them, and TCP connections over the paths, in the time of a
+// testing/synctest bubble.
 //
-// One segment arrives at an instant, and the next one once all goroutines of the bubble wait. So what happens depends only on
-// the order of arrivals, which is by time, then by connection. A connection behaves as TCP does for its users. Segments keep
-// their order. A lost segment is sent again after 200 ms, then after twice as long each time, up to two minutes. So a
-// connection does not notice at once that its path works again. After 15 minutes without progress the sender gets an error. A
-// host that has forgotten a connection answers with a reset.
+// Segments arrive one by one. The next one arrives only when all goroutines of the bubble wait. So what happens depends only on
+// the order of arrivals, which is by time, then by connection.
 //
-// Acknowledgements are not modelled: if only one direction is silent, the other one goes on for as long as somebody writes.
-// Windows are not modelled either: a writer waits once 256 KiB of its connection have not been read.
+// To its users, a connection behaves as TCP does. Segments keep their order. A lost segment is sent again after 200 ms, then
+// after twice as long each time, up to two minutes. So a connection does not notice at once that its path works again. After 15
+// minutes without progress the sender gets an error. A host that has forgotten a connection answers with a reset.
+//
+// Acknowledgements and windows are not modelled. If one direction of a connection is silent, bytes still arrive in the other. A
+// writer waits while 256 KiB of its bytes have not been read.
 package network
 
 import (
@@ -28,23 +29,22 @@ type Path struct {
 	Delay, Jitter time.Duration
 	// Loss is the share of segments that are lost, in [0, 1).
 	Loss float64
-	// Rate is in bytes a second. Queue is how many bytes may wait for the rate; a segment beyond that is lost. 0 means no
-	// limit.
+	// Rate is in bytes a second. Queue is how many bytes may wait to be sent at that rate; a segment beyond that is lost. 0 means
+	// no limit.
 	Rate, Queue int
 	// Most is the largest size of a segment in bytes. A larger segment is lost, and nobody is told. 0 means no limit.
 	Most int
 	// Silent means that nothing arrives. Refuses means that every segment is answered by a reset.
 	Silent, Refuses bool
-	// Forgets is how long a connection may be idle. After that none of its segments arrives any more, in either direction. 0
-	// means for ever.
+	// Forgets is how long a connection may be idle; 0 means for ever. After a longer pause none of its segments arrives any more,
+	// in either direction.
 	Forgets time.Duration
 }
 
 const (
 	// segment is the size of a full segment: 1500 bytes less two headers. Path.Most and losses are judged by it.
 	segment = 1448
-	// firstAgain and longestAgain are Linux's shortest and longest time until TCP sends a segment again (TCP_RTO_MIN,
-	// TCP_RTO_MAX).
+	// firstAgain and longestAgain bound the time until TCP sends a segment again (Linux's TCP_RTO_MIN and TCP_RTO_MAX).
 	firstAgain, longestAgain = 200 * time.Millisecond, 2 * time.Minute
 	// connectAgain is the time until TCP sends the first segment of a connection again (TCP_TIMEOUT_INIT).
 	connectAgain = time.Second
@@ -84,8 +84,7 @@ func New(source rand.Source) *Network {
 	}
 }
 
-// Run delivers segments until the context ends. It must run in a goroutine of the bubble, and be the only caller of
-// synctest.Wait.
+// Run delivers segments until ctx ends. It must run in a goroutine of the bubble, and nobody else may call synctest.Wait.
 func (n *Network) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -201,8 +200,8 @@ func (d *direction) passes(chance *rand.Rand, size int) (travels time.Duration, 
 	return travels, true
 }
 
-// event is something that happens at a time. Of several at the same time, the one with the lesser key comes first, then the
-// older one.
+// event is something that happens at a time. Of several events at the same time, the one with the lesser key comes first. If the
+// keys are equal, too, the older event comes first.
 type event struct {
 	at     time.Time
 	key    string

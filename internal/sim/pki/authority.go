@@ -1,8 +1,9 @@
-// Package pki is the certificate authority of a made-up cloud, in a simulation, a test or a lab. It makes keys, certificates
-// and kubeconfigs as files. They are made anew each time, and are worthless elsewhere.
+// Package pki makes keys, certificates and kubeconfigs as files, for the made-up cloud of a simulation, a test or a lab. They are
+// made anew each time, and are worthless elsewhere.
 //
-// All keys are ECDSA P-256. Directories have mode 0700 and their files 0600; each file is written whole or not at all. The
-// requested names decide the names of the files: NAME.crt and NAME.key, and ca.crt and ca.key for an authority called ca.
+// All keys are ECDSA P-256. Directories have mode 0700 and their files 0600; each file is written whole or not at all. A
+// certificate and its key are the files NAME.crt and NAME.key, with the requested name. An authority called ca has ca.crt and
+// ca.key.
 //
 // Certificates begin an hour in the past, because a lab sets its machines' clocks minutes apart.
 package pki
@@ -51,8 +52,8 @@ type Pair struct {
 	Cert, Key string
 }
 
-// Create makes a new authority in dir, with its name as common name. It replaces an existing one of that name. A nil clock
-// means the real one.
+// Create makes a new authority in dir, and replaces an existing one of that name. The name is also the common name of its
+// certificate. A nil clock means the real one.
 func Create(dir, name string, c clock.PassiveClock) (*Authority, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -112,8 +113,8 @@ type Request struct {
 	// Server and Client are the allowed uses; at least one is set.
 	Server, Client bool
 
-	// TTL is how long the certificate is valid from now on; zero means DefaultTTL. NotAfter, if set, overrides TTL, and may be
-	// in the past.
+	// TTL is how long the certificate is valid from now on; zero means DefaultTTL. If NotAfter is set, TTL does not count.
+	// NotAfter may be in the past.
 	TTL      time.Duration
 	NotAfter time.Time
 }

@@ -19,8 +19,8 @@ type Access struct {
 	// Authority is the file of the certificate to trust. It is empty for a server without TLS.
 	Authority string
 
-	// Client names the files of the client's certificate; Token is a bearer token. At most one of them is set; neither
-	// means that the server asks for no credentials.
+	// Client names the files of the client's certificate, and Token is a bearer token. At most one of the two is set. Without
+	// either, the kubeconfig has no credentials.
 	Client Pair
 	Token  string
 
@@ -30,8 +30,8 @@ type Access struct {
 	// Namespace is the default namespace; empty means default.
 	Namespace string
 
-	// Embed puts the content of the files into the kubeconfig, for use on another machine. Otherwise the kubeconfig
-	// refers to the files, and so follows their renewal.
+	// Embed puts the content of the files into the kubeconfig, for use on another machine. Otherwise the kubeconfig names the
+	// files, and renewed files take effect.
 	Embed bool
 }
 

@@ -30,16 +30,17 @@ type Judgement struct {
 	MonitorPeriod, StartupGrace, Grace time.Duration
 	// EvictionRate and SecondaryEvictionRate are in nodes per second and zone.
 	EvictionRate, SecondaryEvictionRate float32
-	// LargeZone is the largest number of nodes of a small zone. Once the share UnhealthyZone of its nodes is not Ready, a small
-	// zone stops evicting, and a larger one slows down.
+	// LargeZone is the number of nodes up to which a zone is small. If at least the share UnhealthyZone of a zone's nodes, and at
+	// least three of them, are not Ready, evictions change: a small zone stops them, and a large zone uses SecondaryEvictionRate.
 	LargeZone     int32
 	UnhealthyZone float32
 }
 
-// DefaultJudgement returns the defaults of Kubernetes 1.36, from
-// pkg/controller/nodelifecycle/config/v1alpha1/defaults.go (graces),
-// cmd/kube-controller-manager/app/options/nodelifecyclecontroller.go (rates and zones), and
-// k8s.io/cloud-provider/config/v1alpha1/defaults.go (the period). Before 1.32, Grace was 40 s.
+// DefaultJudgement returns the defaults of Kubernetes 1.36. Before 1.32, Grace was 40 s. These files have the defaults:
+//
+//	pkg/controller/nodelifecycle/config/v1alpha1/defaults.go            StartupGrace, Grace
+//	cmd/kube-controller-manager/app/options/nodelifecyclecontroller.go  rates and zones
+//	k8s.io/cloud-provider/config/v1alpha1/defaults.go                   MonitorPeriod
 func DefaultJudgement() Judgement {
 	return Judgement{
 		MonitorPeriod: 5 * time.Second, StartupGrace: time.Minute, Grace: 50 * time.Second,
@@ -47,10 +48,11 @@ func DefaultJudgement() Judgement {
 	}
 }
 
-// RunControllers runs those controllers of kube-controller-manager that act on silent nodes, until ctx ends. These are the node
-// lifecycle controller, which judges and taints, and the taint eviction controller. To restart them, call it again.
+// RunControllers runs two controllers of kube-controller-manager until ctx ends. The node lifecycle controller judges and taints
+// silent nodes, and the taint eviction controller evicts their Pods. To restart both, call RunControllers again. The real program
+// exits if it can't renew its lock. These controllers have no lock, and go on.
 //
-// If model.IsUrgent is true for a request, the Transport must not let it wait for any time.
+// The Transport must answer or refuse an urgent request (model.IsUrgent) without waiting for any time.
 func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	defer cancel()
@@ -87,12 +89,12 @@ func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	return nil
 }
 
-// prompt is for requests that kube-controller-manager sends while it holds a mutex; its queue of nodes to taint does that. If
-// other goroutines wait for that mutex, time in the bubble stands still, so a request that waits for time to pass never ends.
-// prompt therefore makes such requests urgent (model.WithUrgency). It also removes what would make client-go wait: Retry-After,
-// and resourceVersion, because a read from a late cache leads to a conflict, and that to a pause. A real
-// kube-controller-manager whose requests hang exits after ten seconds, because it does not renew its lock. Here, the world
-// restarts it.
+// prompt changes the requests that kube-controller-manager sends while it holds a mutex, as its queue of nodes to taint does.
+// While another goroutine waits for that mutex, time in the bubble stands still. A request that needs time would then never end,
+// so prompt makes these requests urgent (model.WithUrgency).
+//
+// prompt also removes what would make client-go wait. It removes Retry-After from answers. It removes resourceVersion from reads:
+// an old answer from a watch cache leads to a conflict, and a conflict leads to a pause.
 type prompt struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -126,8 +128,8 @@ func holdsMutex() bool {
 	}
 }
 
-// ordered returns a function that makes an informer whose lists are sorted by key. The lists of Kubernetes' own informers come
-// from a map, so their order differs each time.
+// ordered returns a function that makes an informer whose lists are sorted by key. Kubernetes' own informers list in random
+// order, so the same seed would not give the same history.
 func ordered(
 	made func(kubernetes.Interface, string, time.Duration, cache.Indexers) cache.SharedIndexInformer,
 ) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {

@@ -1,10 +1,10 @@
-// Package stock has the programs of Kubernetes' own that run in a simulated cluster: kube-controller-manager's judgement of
-// nodes, by its own packages, and a model of kubelet.
+// Package stock has Kubernetes' own programs for a simulated cluster: the controllers of kube-controller-manager that judge
+// nodes, and a model of kubelet. It also has plugins of kube-apiserver for package model.
 //
-// Both reach API servers through a rest.Config whose Transport the caller gives, and run in a bubble of testing/synctest: their
-// timers are Go's. Each Run function returns when all that it started has ended, except client-go's watches and events. These
-// end only when the requests that they have under way end, so a bubble must give them a moment. client-go has state of the
-// whole process that does not suit bubbles; Prepare sees to it.
+// The programs reach API servers through a rest.Config whose Transport the caller gives. Their timers are Go's, so they run in a
+// bubble of testing/synctest. A Run function returns when all that it started has ended, except client-go's watches and events.
+// These end a moment later, with their last requests, and the bubble must wait for that. client-go also has variables of the
+// whole process, which Prepare makes fit for bubbles.
 package stock
 
 import (
@@ -19,16 +19,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Prepare makes this process fit for bubbles, and makes client-go's random numbers (the jitter of intervals, the ends of
-// watches) begin at a seed. It is called before each bubble, while none runs. The main package or the test needs the line
-// //go:debug randseednop=0; without it, Prepare returns an error.
+// Prepare makes this process fit for a bubble of testing/synctest. Call Prepare before each bubble, while none runs. It sets the
+// seed of client-go's random numbers (the jitter of intervals, the ends of watches). For that the main package or the test needs
+// the line //go:debug randseednop=0; without it, Prepare returns an error.
 //
-// Goroutines that act at the same instant of a bubble do so in the order in which they run. On one processor this order is the
+// Goroutines that act at the same instant of a bubble do so in the order in which they run. On one processor that order is the
 // same more often, so the process gets only one. A simulation uses several cores by several processes.
 //
-// A caller that reports an error to client-go waits if the last error was reported less than a millisecond ago, and also if
-// that time lies in the future. Bubbles begin in 2000, so it would wait for years. Therefore no error is reported, and nothing
-// is logged.
+// Prepare also turns off klog, and client-go's reports of errors. A report waits if the last one came less than a millisecond
+// ago, or lies in the future. Bubbles begin in 2000, so such a wait would take years.
 func Prepare(seed int64) error {
 	goruntime.GOMAXPROCS(1)
 	utilruntime.ErrorHandlers = nil
@@ -40,8 +39,8 @@ func Prepare(seed int64) error {
 	return nil
 }
 
-// client returns the configuration with which Kubernetes' own programs use an API server: in protobuf. Nothing limits their
-// rate, because a limiter would wait where a bubble must not, and these clusters are small.
+// client returns the configuration with which Kubernetes' own programs use an API server: in protobuf. It does not limit the rate
+// of requests. If a program that holds a mutex waited for a limiter, time in the bubble could stand still (see prompt).
 func client(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf

@@ -47,8 +47,7 @@ const (
 	nodeSyncPoll          = time.Second      // pkg/kubelet/config/apiserver.go
 )
 
-// Containers are the containers of a machine. They outlive a kubelet, and end with the machine. The zero value is a machine on
-// which nothing runs.
+// Containers are what runs on a machine. They outlive a kubelet. The zero value is a machine on which nothing runs.
 type Containers struct {
 	mu   sync.Mutex
 	pods map[types.UID]*container
@@ -74,14 +73,14 @@ func (c *Containers) Running() []types.UID {
 	return all
 }
 
-// Kubelet is a model of kubelet, after its source of version 1.36: how it registers its Node, reports the statuses of the Node
+// Kubelet is a model of kubelet, made after the source of version 1.36. It registers its Node, reports the statuses of the Node
 // and its Pods, and starts and stops Pods. Its Lease controller is Kubernetes' own. The machine always has what Pods need, and
 // containers start at once. The model leaves out events, static Pods and certificates.
 type Kubelet struct {
-	// Client is how kubelet reaches API servers. Requests about the Lease and the Node's status give up after 10 s. The
-	// Transport must end all others: for kubelet's HTTP/2 this happens 45 s after a connection fell silent.
+	// Client is how kubelet reaches API servers. kubelet ends requests about the Lease and the Node's status after 10 s. The
+	// Transport must end all other requests; in a real kubelet, HTTP/2 does so 45 s after a connection fell silent.
 	Client *rest.Config
-	// CloseConnections ends all requests that are under way, as kubelet does when heartbeats fail repeatedly. nil means that
+	// CloseConnections ends all requests that are under way. kubelet calls it when heartbeats fail repeatedly. nil means that
 	// nothing ends them.
 	CloseConnections func()
 	// Node is the Node that kubelet registers and reports. Its labels are used only for the registration.
@@ -102,8 +101,8 @@ type kubelet struct {
 	synced             func() bool
 
 	registered bool
-	// reported is when the status was last written, by the bubble's clock. delay is added once to the time until the next
-	// report.
+	// reported is when the status was last written, by the bubble's clock. delay is added to the time until the next report, and
+	// may be negative.
 	reported time.Time
 	delay    time.Duration
 
@@ -168,8 +167,7 @@ func (w wall) Now() time.Time { return w.now() }
 
 func (k *kubelet) now() metav1.Time { return metav1.NewTime(k.Wall()) }
 
-// own returns a function that makes the Node the Lease's owner. If that fails, no Lease is created
-// (pkg/kubelet/util/nodelease.go).
+// own returns a function that makes the Node the Lease's owner. If it fails, no Lease is created (pkg/kubelet/util/nodelease.go).
 func (k *kubelet) own(ctx context.Context) lease.ProcessLeaseFunc {
 	return func(l *coordinationv1.Lease) error {
 		if len(l.OwnerReferences) > 0 {
@@ -223,8 +221,8 @@ func (k *kubelet) register(ctx context.Context) bool {
 	return err == nil
 }
 
-// tryUpdateStatus writes the Node's status if it has changed, or if the last report is old enough. From the second try on, it
-// reads the Node from the API server.
+// tryUpdateStatus writes the Node's status if it has changed, or if the last report is old enough. The parameter try is 0 for the
+// first try, which takes the Node from a cache. All later tries read it from the API server.
 func (k *kubelet) tryUpdateStatus(ctx context.Context, try int) error {
 	was, err := k.nodes.Get(k.Node.Name)
 	if try > 0 {
@@ -323,8 +321,8 @@ func (k *kubelet) wake() {
 	}
 }
 
-// runPods starts and stops Pods, and writes their statuses: new ones at once, and every ten seconds all that differ from those
-// at the API server.
+// runPods starts and stops Pods, and writes their statuses. It writes a new status at once. Every ten seconds it also writes each
+// status that differs at the API server.
 func (k *kubelet) runPods(ctx context.Context) {
 	tick := time.NewTicker(podSyncPeriod)
 	defer tick.Stop()
@@ -348,8 +346,7 @@ func (k *kubelet) runPods(ctx context.Context) {
 	}
 }
 
-// syncPods starts and stops the Pods that the API server wants started or stopped. It forgets the Pods that no longer exist
-// there.
+// syncPods starts and stops Pods as the API server wants it, and forgets the Pods that no longer exist there.
 func (k *kubelet) syncPods(ctx context.Context, pods map[types.UID]*corev1.Pod) {
 	k.Containers.mu.Lock()
 	defer k.Containers.mu.Unlock()
@@ -409,8 +406,7 @@ func (k *kubelet) stopLocked(ctx context.Context, c *container) {
 	})
 }
 
-// admits reports whether kubelet lets a Pod run. It does not if the Node has a taint with the effect NoExecute that the Pod
-// does not tolerate.
+// admits reports whether kubelet lets a Pod run. The Pod must tolerate each taint of the Node with the effect NoExecute.
 func (k *kubelet) admits(p *corev1.Pod) bool {
 	node, err := k.nodes.Get(k.Node.Name)
 	if err != nil {
@@ -453,8 +449,8 @@ func (k *kubelet) status(p *corev1.Pod) (s corev1.PodStatus, ended bool) {
 // conditions are those conditions of a Pod that kubelet sets. It is a constant.
 var conditions = []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady}
 
-// writeStatuses writes the statuses that kubelet has not written yet. If everything is true, it also writes those that somebody
-// else has changed.
+// writeStatuses writes the statuses that kubelet has not written yet. If everything is true, it also writes those that differ at
+// the API server, and tries again to delete Pods that have ended.
 func (k *kubelet) writeStatuses(ctx context.Context, pods map[types.UID]*corev1.Pod, everything bool) {
 	for _, p := range byCreation(pods) {
 		said, known := k.written[p.UID]

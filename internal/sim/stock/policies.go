@@ -28,9 +28,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install" // their defaults
 )
 
-// Policies returns kube-apiserver's plugin for ValidatingAdmissionPolicies, with the policies and bindings of a YAML text. It
-// is ready on return, and works until ctx ends. It supports neither policies with parameters nor policies that depend on
-// namespaces.
+// Policies returns kube-apiserver's plugin for ValidatingAdmissionPolicies, with the policies and bindings of a YAML text. The
+// plugin is ready on return, and works until ctx ends. It does not support parameters or policies that depend on namespaces.
 func Policies(ctx context.Context, text []byte) (admission.Interface, error) {
 	policies, bindings := &admissionv1.ValidatingAdmissionPolicyList{}, &admissionv1.ValidatingAdmissionPolicyBindingList{}
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/sim/model"
 )
 
-// Authorizer returns kube-apiserver's Node authorizer. Its graph stays empty. It serves only for what Pods use, and the code that
-// fills it waits in a way that simulated time does not know.
+// Authorizer returns kube-apiserver's Node authorizer with an empty graph. The graph would say only what the Pods of a node use.
+// The code that fills it waits for a channel from outside the bubble (wait.NeverStop), which would stop the bubble's time.
 func Authorizer() authorizer.Authorizer {
 	return node.NewAuthorizer(node.NewGraph(), nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules())
 }

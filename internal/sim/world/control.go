@@ -14,15 +14,13 @@ import (
 	"yurtcoordinator/internal/sim/pki"
 )
 
-// controls are the machines of coordinator-controller's replicas. They are in the cloud, beside the machine of the API server.
-// One replica leads, by its own election. It is a constant.
+// controls are the machines of coordinator-controller's replicas, which elect a leader. They are in the cloud. It is a constant.
 var controls = []string{"control1", "control2"}
 
 // controller is the name of the program.
 const controller = "coordinator-controller"
 
-// control makes the machine of one replica of coordinator-controller. The replica has the controllers for heartbeats, and those
-// that hold the evictions from a pool whose NodePool asks for it.
+// control makes the machine of coordinator-controller's replica i. It has the controllers for heartbeats and for pool cuts only.
 func (w *World) control(i int) error {
 	m, err := w.machine(controls[i], fmt.Sprintf("10.0.0.%d", 2+i))
 	if err != nil {
@@ -54,9 +52,9 @@ func (w *World) control(i int) error {
 	return nil
 }
 
-// ending makes the answers to watches end where they break off with an error. controller-runtime passes on such an error from a
-// watch of metadata. If the program is ending and nobody receives the error any more, a goroutine waits for ever, which a
-// bubble of testing/synctest does not allow.
+// ending turns an error that breaks off the answer to a watch into a normal end of the answer. For metadata, controller-runtime
+// passes such an error on to another goroutine. If the program is ending, nobody receives the error, and the sender waits for
+// ever. A bubble of testing/synctest does not allow that.
 type ending struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

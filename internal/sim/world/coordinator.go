@@ -39,8 +39,8 @@ import (
 	"yurtcoordinator/internal/sim/stock"
 )
 
-// coordinated is the model of a coordinator's API server. It has Kubernetes' own authorizers. It does not keep the objects that
-// hubs bring for others to read.
+// coordinated is the model of a coordinator's API server, with Kubernetes' own Node authorizer. It does not serve the objects
+// that hubs bring for others to read.
 type coordinated struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory

@@ -7,12 +7,11 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// cut is what the oracle knows of a pool that falls silent as a whole: for which nodes evictions must be held. A node speaks
-// while its Lease is younger than quietFrom.
+// cut is what the oracle knows of a pool that falls silent as a whole. It says for which nodes evictions must be held. A node
+// speaks while the age of its Lease is less than quietFrom.
 type cut struct {
-	// since is when the last node was heard before the pool fell silent. If the pool speaks and falls silent again while a hold
-	// goes on, since stays, so no hold in progress has begun before it. Zero means that some node speaks and no hold is in
-	// progress.
+	// since is when the last node was heard before the pool fell silent; zero means that some node speaks and no hold is in
+	// progress. If the pool falls silent again while a hold is in progress, since stays, so no hold in progress is older.
 	since time.Time
 	// held are the nodes that must still be held. within are these, and those that were released in the same cut.
 	held, within map[string]bool
@@ -30,8 +29,8 @@ type report struct {
 	reached []edge.NodeName
 }
 
-// look takes in the present state of the nodes. In their facts it sets which of them must be held, and for how long the pool
-// has been cut off.
+// look takes in the present state of the nodes. In their facts it sets which nodes must be held (kept), how long a hold may be
+// (holds), and for how long the pool has been cut off (cut).
 func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, reports ...report) {
 	if c.held == nil {
 		c.held, c.within = map[string]bool{}, map[string]bool{}
@@ -71,7 +70,7 @@ func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, 
 	}
 }
 
-// fall notes that the nodes that fell silent together with the last one must be held. A single node proves nothing.
+// fall notes that the nodes that fell silent together with the last node must be held, if there are at least two of them.
 func (c *cut) fall(last time.Time, nodes map[string]*facts) {
 	var together []string
 	for name, f := range nodes {
@@ -87,9 +86,10 @@ func (c *cut) fall(last time.Time, nodes map[string]*facts) {
 	}
 }
 
-// heal releases the nodes that are well again. Once others have spoken for long enough (heals), it also releases a silent node
-// that no leader hears, if there is a witness. A witness is a leader with a young report, which hears a node of the cut other
-// than its own. If nobody can be a witness, none is needed.
+// heal releases nodes. A node that speaks is released if it is well. A silent node is released if nodes have spoken for long
+// enough (the constant heals), a witness exists, and no leader with a young report hears that node. A witness is a leader with a
+// young report that hears a node of the cut, not counting its own node. In a pool of two, or without any report, no witness is
+// needed.
 func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.at.IsZero() })
 	nobody := len(reports) == 0 || len(nodes) <= 2
@@ -112,13 +112,13 @@ func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
 const (
 	// quietFrom is the age from which on a Lease means that its node does not speak: 3/4 of silence-after, which is 40 s.
 	quietFrom = 30 * time.Second
-	// cutFor is how long a pool must have been silent before it has to be held. kube-controller-manager's first taint comes
-	// after 50 s.
+	// cutFor is how long a pool must have been silent before it has to be held. kube-controller-manager taints a node 50 s after
+	// the node's last heartbeat.
 	cutFor = 45 * time.Second
-	// atOnce is how far apart the last heartbeats of nodes that fell silent together may be. It is silence-after, less the time
-	// that kube-controller-manager may take to see a heartbeat.
+	// atOnce is the most that lies between the last heartbeats of nodes that fell silent together. It is --silence-after (40 s)
+	// less the time that kube-controller-manager may take to see a heartbeat.
 	atOnce = 40*time.Second - verdict
-	// heals is how long other nodes must speak before a silent node is released. young is how old the report of a witness may
-	// be.
+	// heals is how long nodes must have spoken before a silent node is released. young is the age from which on a report does not
+	// count.
 	heals, young = 38 * time.Second, 42 * time.Second
 )

@@ -14,8 +14,8 @@ import (
 	"yurtcoordinator/internal/sim/model"
 )
 
-// truth is what the cloud's storage has had, change by change. It is the data path's oracle: what a program reads through its
-// hub must be what the cloud had at some revision, and each change must reach the program once and in order.
+// truth is what the cloud's storage has had, change by change. The oracle judges by it what a program reads through its hub.
+// Everything read must be what the cloud had at some revision, and each change must reach the program once and in order.
 type truth struct {
 	mu      sync.Mutex
 	changes map[schema.GroupResource][]dated
@@ -92,8 +92,8 @@ type reading struct {
 	resource schema.GroupResource
 	// at is up to which revision the program has read. 0 means that it has no list yet.
 	at int64
-	// current is since when the node's line has been whole for long enough that a single object must be as new as the question.
-	// Zero means that it is not.
+	// current is since when a single object must be as new as the question, because the node's line has been whole for long
+	// enough. Zero means that this is not so now.
 	current time.Time
 }
 
@@ -199,9 +199,9 @@ func (r *reading) asks() question {
 	return question{time.Now(), r.truth.shown[r.key()]}
 }
 
-// got judges a single object, which was asked for without a revision; nil means that the hub has answered that there is none. It
-// is what the cloud had at some moment since the hub has shown what it has shown. If the hub could ask the cloud, that moment is
-// not before the question.
+// got judges the answer to a question for a single object, asked without a revision; nil means that the hub found none. The
+// answer must be what the cloud had at some moment. That moment is no earlier than the newest revision that the hub had shown
+// before the question. If the hub could ask the cloud, the moment is also no earlier than the question.
 func (r *reading) got(path string, o metav1.Object, q question) {
 	r.truth.mu.Lock()
 	defer r.truth.mu.Unlock()

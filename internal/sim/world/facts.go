@@ -23,7 +23,7 @@ import (
 type Judge struct {
 	w     *World
 	whole since
-	// Cut is the cut of the pool. reports are the last reports of the leaders, by slot.
+	// Cut says which nodes must be held. reports are the last reports of the leaders, by slot.
 	Cut     cut
 	reports [edge.MaxSlots]report
 	nodes   map[string]*facts
@@ -71,15 +71,19 @@ func (s since) keep(what string, is bool, now time.Time) {
 // facts are what is known of a node at one moment: first what the world did, then what the cloud shows.
 type facts struct {
 	now time.Time
-	// lived is for how long kubelet and hub have run. routed is for how long the same route has been whole, and lined for how
-	// long the node's own line has been. judged is for how long the cloud and kube-controller-manager have been unharmed.
-	// controlled is for how long the cloud and one replica of coordinator-controller have been unharmed, and no other has become
-	// harmed, which may have led. steady is for how long the cloud and all replicas have been unharmed. paths is for how long no
-	// path that delays what is sent has led from the pool's machines to the cloud. 0 means that it is not so now.
+	// These fields say for how long something has been so; 0 means that it is not so now.
+	//
+	//	lived       kubelet and hub run
+	//	routed      the same route is whole
+	//	lined       the node's own line is whole
+	//	judged      the cloud and kube-controller-manager are unharmed
+	//	controlled  the cloud and a replica of coordinator-controller are unharmed; counts anew when any replica becomes harmed
+	//	steady      the cloud and all replicas of coordinator-controller are unharmed
+	//	paths       no event loses or delays what is sent to or from the cloud
 	lived, routed, lined, judged, controlled, steady, paths time.Duration
 	route                                                   string // the route that has been whole the longest
-	// beat is when kubelet last sent a heartbeat. owed is when kubelet was told that its heartbeat is taken, for the first such
-	// heartbeat that the cloud does not show. Zero means that there is none.
+	// beat is when kubelet last sent a heartbeat. owed is when kubelet was told that its heartbeat is taken, if the cloud does
+	// not show that heartbeat. Of several such heartbeats, the first counts. Zero means that there is none.
 	beat, owed time.Time
 
 	// leaves says that the node's hub may still use a server of the cloud that does not work, and must change to one that does.
@@ -87,19 +91,19 @@ type facts struct {
 	// grays counts the hubs that have led since owed with a line that was not whole, or had only just become so.
 	grays int
 
-	// renewed is when the Lease was last renewed, by the API server's clock; zero means that there is no Lease.
+	// renewed is when the Lease was last renewed, by the API server's clock; zero means never.
 	renewed time.Time
 	version string
-	// stamp is the Lease's renewTime, in microseconds, and step is by how much it is later than the one before. sent is when
-	// kubelet sent this stamp; zero means never.
+	// stamp is the Lease's renewTime in microseconds. step is how much later it is than the stamp before. sent is when kubelet
+	// sent this stamp; zero means never.
 	stamp, step int64
 	sent        time.Time
 	// times is how often one client has renewed the Lease with the same stamp. by is that client.
 	by    string
 	times int
 	// asks is how many requests the node has sent to the cloud in the last minute. asksPool is how many it has sent to the
-	// coordinator that it asked most. calm is for how long nothing has been harmed. leads says that the node has led at a
-	// coordinator within that minute, and ledAt is when it last led. Even in a calm pool, a leader may leave the lead to a hub
+	// coordinator that it asked most. calm is for how long nothing has been harmed. ledAt is when the node last led at a
+	// coordinator, and leads says that this was within the last minute. Even in a calm pool, a leader may give the lead to a hub
 	// with a better line.
 	asks, asksPool int
 	calm           time.Duration
@@ -108,19 +112,19 @@ type facts struct {
 	// marked says that the Lease has the mark of a heartbeat that was forwarded, or came over another node's line.
 	marked bool
 	// ready and down are the statuses of the Node's conditions Ready and CloudLinkDown. doomed says that the Node has a taint
-	// that evicts, and tainted that it has edge.TaintUnschedulable.
+	// with the effect NoExecute, and tainted that it has edge.TaintUnschedulable.
 	ready, down     corev1.ConditionStatus
 	doomed, tainted bool
-	// pod is the UID of the node's Pod, while that Pod is not being deleted. lost says that pod was set at the look before, and
-	// that this Pod is gone or being deleted now.
+	// pod is the UID of the node's Pod; empty means that the Pod is gone or being deleted. lost says that this has happened since
+	// the last look.
 	pod  string
 	lost bool
-	// heldSince is since when the condition EvictionsHeld has been True; zero means that it is not. holds is for how long it
-	// may be True. dated is for how long the wall clocks of coordinator-controller have been right.
+	// heldSince is since when the condition EvictionsHeld has been True; zero means that it is not. holds is the longest time for
+	// which it may be True. dated is for how long the wall clocks of coordinator-controller have been right.
 	heldSince    time.Time
 	holds, dated time.Duration
-	// kept says that evictions from the node have to be held. cut is for how long the pool has been cut off, with short breaks
-	// included; 0 means that it is not.
+	// kept says that evictions from the node have to be held. cut is for how long the pool has been cut off; 0 means that it is
+	// not. A pool that speaks while a hold is in progress still counts as cut off.
 	kept bool
 	cut  time.Duration
 	// fell says that the node was not Ready, or was doomed, when no clause forbade that. It ends when the node is well again.
@@ -185,8 +189,8 @@ func (w *World) line(node string) bool {
 	return w.enough(node) && len(w.harmed(atSecond)) == 0
 }
 
-// enough reports whether a node's own line is whole, except that the cloud's second server may be sick. The hub must then leave
-// its connections to that server; new connections lead to the first server.
+// enough reports whether a node's own line can serve as a route. The line is whole, except that the cloud's second server may be
+// sick. The hub must then leave its connections to that server. New connections lead to the first server.
 func (w *World) enough(node string) bool {
 	return w.asks(node) && w.open(node, "cloud") && w.serves("cloud", node) &&
 		len(w.harmed(atSecond)) == len(w.harmed(sickSecond))
@@ -194,14 +198,14 @@ func (w *World) enough(node string) bool {
 
 func atSecond(e history.Event) bool { return e.Does == history.Server && e.On == second }
 
-// sickSecond reports whether an event harms the second server in a way that a balancer sees: the server does not answer, or
-// says that it fails.
+// sickSecond reports whether an event harms the second server in a way that a balancer sees. A balancer sees everything except
+// slow answers and statuses of 4xx.
 func sickSecond(e history.Event) bool {
 	return atSecond(e) && e.How != "slow" && !strings.HasPrefix(e.How, "4")
 }
 
-// lined, ownLine and remembers are parts of the names under which a Judge keeps what is so: a node's line is whole, the node's
-// own line is enough as a route, and a machine's coordinator has not begun anew.
+// lined, ownLine and remembers are parts of the keys of Judge.whole. They mean that a node's line is whole, that the node's own
+// line is enough as a route, and that a machine's coordinator has not begun anew.
 const lined, ownLine, remembers = " has a line", "own line", " remembers"
 
 // routes returns those routes of the node that are whole now: over its own line, or over a coordinator and another node's hub.
@@ -227,9 +231,9 @@ func (j *Judge) routes(node string) (all []string) {
 	return all
 }
 
-// has reports whether a node that does not reach the cloud can have a Lease, given one coordinator that it reaches. The node's
-// disk has no Lease: kubelet reads it from the cloud, or from a coordinator that has a copy. If neither has the Lease, kubelet
-// makes a new one, but only after it has seen its Node, which the hub has on the disk.
+// has reports whether a node that reaches a coordinator, but not the cloud, can have a Lease. A node that has its Node on its
+// disk can: kubelet makes a new Lease. If the disk is empty, kubelet needs the coordinator's copy of the Lease. The coordinator
+// has a copy if it had run for longer than oldest when the disk was lost.
 func (j *Judge) has(node, at string) bool {
 	lost, is := j.bare[node]
 	had, has := j.whole[at+remembers]
@@ -271,17 +275,16 @@ func (w *World) relays(node string) bool {
 	return !w.cfg.Unrelayed && w.line(node)
 }
 
-// outlived reports whether all certificates have expired by a machine's clock. Such a machine trusts nobody, and nothing shows
-// that its clock is wrong.
+// outlived reports whether all certificates have expired by a machine's clock. Such a machine trusts nobody.
 func (w *World) outlived(machine string) bool {
 	return len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Clock && e.On == machine && e.Much > pki.DefaultTTL.Seconds()/2
 	})) > 0
 }
 
-// hear notes for each pair of nodes whether the one must have heard that the other relays. A node hears it from a coordinator
-// where all has been well for long enough (hears). A node that can ask no coordinator goes on with what it knows, which is also
-// on its disk.
+// hear notes for each pair of nodes whether the first must know that the second relays. A node hears that from a coordinator if
+// all has been well there for longer than hears. A node that can ask no coordinator goes on with what it knows, which is also on
+// its disk.
 func (j *Judge) hear(now time.Time) {
 	heard, asks := map[string]bool{}, map[string]bool{}
 	for _, h := range j.w.hearsays() {
@@ -440,16 +443,16 @@ func (j *Judge) asks(node string, s *server) int {
 // slotFacts are what is known of a coordinator.
 type slotFacts struct {
 	now time.Time
-	// reached is for how long the same hub, with a whole line, has reached the coordinator while that served; 0 means that no
-	// hub does. hub is that node.
+	// reached is the longest time for which one hub with a whole line has reached the coordinator, and hub is the node of that
+	// hub. 0 means that no such hub reaches it now.
 	reached time.Duration
 	hub     string
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
 	led     time.Time
 	version string
-	// holder is the hub that last led, and lease the UID of the election Lease by which it led. former is set only at the
-	// moment at which another hub is seen to lead by a new Lease, because the old one is gone. It is how long ago the former
-	// holder was last seen to renew; zero at all other moments.
+	// holder is the hub that last led, and lease is the UID of its election Lease. former is set only at a look that finds
+	// another holder with a new Lease, because the old Lease is gone. Its value is how long ago the former holder was last seen
+	// to renew. At all other looks it is zero.
 	holder string
 	lease  types.UID
 	former time.Duration
@@ -525,8 +528,8 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 	return 0
 }
 
-// seen notes what the cloud has of a node; each object may be nil. If the storage was set back, a changed Lease is no renewal,
-// and a missing Pod is not lost.
+// seen notes what the cloud has of a node; each object may be nil. If setBack is true, the storage was set back. A changed Lease
+// is then no renewal, and a missing Pod is not lost.
 func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod, setBack bool) {
 	if lease != nil && lease.ResourceVersion != f.version {
 		f.version = lease.ResourceVersion
@@ -580,8 +583,7 @@ func (r *report) seen(lease *coordinationv1.Lease, now time.Time, setBack bool) 
 	}
 }
 
-// putBack reports whether coordinator-controller has put a Lease's renewTime back. This is no renewal, and an annotation of the
-// Lease says so.
+// putBack reports whether coordinator-controller has put the Lease's renewTime back, as an annotation says. This is no renewal.
 func putBack(lease *coordinationv1.Lease) bool {
 	to := lease.Annotations[edge.AnnotationPutBack]
 	return to != "" && lease.Spec.RenewTime != nil && to == lease.Spec.RenewTime.UTC().Format(metav1.RFC3339Micro)

@@ -41,8 +41,8 @@ func Cast(nodes, coordinators int) (c history.Cast) {
 	return c
 }
 
-// Live lets a history happen, and then lets the world rest with nothing harmed for the time rest. It calls look at the
-// beginning, and at least once a second.
+// Live lets a history happen. After that, nothing is harmed for the time rest. Live calls the function look at least once a
+// second, and after each change.
 func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	type change struct {
 		at   time.Time
@@ -99,8 +99,8 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	until(began.Add(h.Long + rest))
 }
 
-// anew restarts the cloud's controllers, as docs/backup.md tells those who restore the cloud's storage. Until the storage has
-// written as much as it has lost, a watch that goes on gets no events.
+// anew restarts the cloud's controllers, as docs/backup.md tells those who restore the cloud's storage. A watch that is not
+// restarted gets no events until the storage has written as much as it has lost.
 func (w *World) anew() {
 	all := []*program{w.judges}
 	for _, m := range controls {
@@ -284,8 +284,8 @@ func (w *World) wipe(m *machine) {
 	}
 }
 
-// paths sets the paths between the two ends of an event to what all events that go on make of them. Where two of them
-// contradict each other, the later one counts.
+// paths sets the paths between the two ends of an event to what all present events make of them. If two events set the same
+// property of a path, the later event counts.
 func (w *World) paths(e history.Event) {
 	for _, on := range w.at(e.On) {
 		for _, to := range w.at(e.To) {
@@ -322,8 +322,7 @@ func (w *World) way(from, to string) {
 	w.net.Set(from, to, p)
 }
 
-// usual returns a path that nothing harms: with a round trip of 20 ms between the cloud and a pool, and otherwise that of a
-// LAN.
+// usual returns a path that nothing harms. A round trip between the cloud and a pool takes about 20 ms, any other less than 1 ms.
 func (w *World) usual(from, to string) network.Path {
 	if (from == "cloud" || to == "cloud") && !slices.Contains(controls, from) && !slices.Contains(controls, to) {
 		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
@@ -343,8 +342,7 @@ func (w *World) serverOf(name string) *server {
 	return w.cloud
 }
 
-// faults sets the faults of a server to what all events that go on make of it. An event that is about the cloud concerns both
-// of its servers.
+// faults sets the faults of a server to what all present events make of it. An event of the cloud harms both of its servers.
 func (w *World) faults(name string) {
 	if name == "cloud" {
 		w.faults(second)

@@ -92,8 +92,8 @@ func (m *machine) resume() {
 type program struct {
 	of   *machine
 	name string
-	// wired means that the program reaches its machine's own API server without the network. Cutting off the network does not
-	// stop such a program, so it ends while its machine is suspended.
+	// wired means that the program reaches its machine's own API server without the network. A machine is suspended by cutting
+	// off its network, which does not stop such a program. So the program is killed while its machine is suspended.
 	wired bool
 	run   func(ctx context.Context, net *network.Process) error
 	net   atomic.Pointer[network.Process]

@@ -88,8 +88,7 @@ func (l listening) RoundTrip(r *http.Request) (*http.Response, error) {
 // remembered is how long the oracle remembers what was sent.
 const remembered = 5 * time.Minute
 
-// stampOf returns the renewTime in a write of a Lease, in microseconds; 0 means that there is none. The body can still be read
-// afterwards.
+// stampOf returns the renewTime in a write of a Lease, in microseconds; 0 means none. The body can still be read afterwards.
 func stampOf(r *http.Request) int64 {
 	data, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(data))
@@ -116,9 +115,9 @@ func (b *beats) sentAt(stamp int64) time.Time {
 	return time.Time{}
 }
 
-// owed returns when kubelet was told that a heartbeat is taken, for the first heartbeat that the cloud does not have. It also
-// returns when kubelet sent its last heartbeat. renewed is when the Lease in the cloud last changed: the cloud has all that was
-// sent by then.
+// owed returns when kubelet was told that its heartbeat is taken, if the cloud does not have that heartbeat. Of several such
+// heartbeats, the first counts. owed also returns when kubelet sent its last heartbeat. The parameter renewed is when the Lease
+// in the cloud was last renewed. The cloud has all that kubelet had sent by then.
 func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,8 +128,8 @@ func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	return since, b.last
 }
 
-// resumed takes in that the machine stood still from a moment until now. What kubelet has sent since that moment, or just
-// before, leaves the machine only now.
+// resumed takes in that the machine stood still, from the parameter since until now. What kubelet sent in that time, or just
+// before it, leaves the machine only now.
 func (b *beats) resumed(since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,8 +186,8 @@ func (w *World) newNode(i int) (*node, error) {
 	return n, n.install()
 }
 
-// install joins the node: it writes the certificates that a hub gets by itself into the files in which the hub keeps them
-// (internal/hub/identity). They last longer than any history, so no signer is needed.
+// install writes the files that a hub gets when its node joins into the directory where the hub keeps them
+// (internal/hub/identity). The certificates in them last longer than any history, so no signer is needed.
 func (n *node) install() error {
 	err := os.MkdirAll(n.file("keys"), 0o700)
 	for name, content := range n.joined {
@@ -224,8 +223,8 @@ func (n *node) hubConfig() (config.Config, error) {
 	return c, nil
 }
 
-// ends returns what the hub takes from its machine. Its connections have the limits that those of upstream's Dial and DialNear
-// have.
+// ends returns what the hub takes from its machine. The hub's connections have the same limits as those of upstream's Dial and
+// DialNear.
 func (n *node) ends(p *network.Process) ends.Ends {
 	return ends.Ends{
 		Clock: n.clock(), Chance: ends.Chance{Source: n.world.numbers()},
@@ -291,8 +290,8 @@ func aNode(m *machine, pool string) *corev1.Node {
 	}
 }
 
-// steady makes one node of a pool without hubs, to which nothing happens. Beside this healthy zone, kube-controller-manager
-// evicts from a dark zone at the full rate.
+// steady makes one node of a second pool, which has no hubs and to which nothing happens. While this zone is healthy,
+// kube-controller-manager evicts at the full rate from a zone that has no Ready node.
 func (w *World) steady(i int) error {
 	m, err := w.machine(fmt.Sprintf("s%d", i), fmt.Sprintf("10.0.2.%d", i))
 	if err != nil {
@@ -317,8 +316,8 @@ func (w *World) steady(i int) error {
 	return nil
 }
 
-// direct returns access to the cloud's API server with a certificate. It reads the certificate's files itself: client-go would
-// ask each second whether they have changed, and never stop.
+// direct returns access to the cloud's API server with a certificate. It reads the certificate's files itself, because client-go
+// would ask each second whether they have changed, and would never stop.
 func (w *World) direct(cert pki.Pair) (*rest.Config, error) {
 	c := &rest.Config{Host: "https://" + w.cloud.ip + ":6443", QPS: -1}
 	var err [3]error

@@ -9,15 +9,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// clause is a promise about nodes, or about coordinators. broken says how the facts break the promise; "" means that they
-// don't.
+// clause is a promise about nodes, or about coordinators. The function broken says how the facts break the promise; "" means that
+// they keep it.
 type clause[F any] struct {
 	name   string
 	broken func(f *F) string
 }
 
-// clauses are the promises that the oracle checks for each node at each look. They know only what the world did and what the
-// cloud shows. oracle_test.go has a breach of each.
+// clauses are the promises that the oracle checks for each node at each look. The facts are only what the world did and what the
+// cloud shows. oracle_test.go has a breach of each clause.
 var clauses = []clause[facts]{
 	// A node lives while its kubelet and its hub run and one and the same route to the cloud is whole.
 	{"alive", func(f *facts) string {
@@ -45,8 +45,8 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// If kubelet was told that a heartbeat is taken, this heartbeat is soon in the cloud, unless no route was whole all the
-	// time. A hub that leads and can't write gets more time, to give up its term.
+	// If kubelet was told that a heartbeat is taken, the cloud soon has that heartbeat, unless no route was whole all the
+	// time. A hub that leads and can't write gets more time, in which it gives up its term.
 	{"told", func(f *facts) string {
 		may := arrives + time.Duration(f.grays)*givesBack
 		if f.leaves {
@@ -71,9 +71,9 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// What is written stands for a heartbeat of kubelet's, and is written little more than once. A writer may use the least
-	// stamp that is later than the present one, if a clock went back or if it does not know that the heartbeat is already
-	// there.
+	// Each renewal stands for a heartbeat of kubelet's, and few are written for the same heartbeat. If a clock went back, a
+	// writer may use the least stamp that is later than the present one. It may also do so if it does not know that the cloud
+	// already has the heartbeat.
 	{"writers", func(f *facts) string {
 		moved := f.step > 0 && f.step <= steps.Microseconds()
 		switch age := f.now.Sub(f.sent); {
@@ -123,7 +123,7 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// Pods are held no longer than the NodePool says. A clock that is set back makes it longer.
+	// Pods are held no longer than the NodePool says, unless a clock was set back.
 	{"held", func(f *facts) string {
 		is := f.now.Sub(f.heldSince)
 		if !f.heldSince.IsZero() && is > f.holds+settles && f.controlled > takesOver && f.dated > is {
@@ -152,8 +152,8 @@ var slotClauses = []clause[slotFacts]{
 		}
 		return ""
 	}},
-	// One hub leads at a time. A coordinator that began anew does not know who led before, so the next hub must wait for the
-	// end of that term.
+	// One hub leads at a time. A coordinator that began anew does not know who led before. So the next hub must wait until the
+	// former term has ended.
 	{"writers", func(f *slotFacts) string {
 		if f.former > 0 && f.former < term {
 			return fmt.Sprintf("another leads %v after the one before, who may not know it, has renewed its term", f.former)
@@ -164,50 +164,49 @@ var slotClauses = []clause[slotFacts]{
 
 // The bounds of the clauses.
 const (
-	// oldest is how old a living node's Lease may be, if one route has been whole for as long. It is node-monitor-grace-period,
-	// 50 s, less one heartbeat.
+	// oldest is how old a node's Lease may be if one route has been whole for as long. It is node-monitor-grace-period (50 s)
+	// less one heartbeat.
 	oldest = 40 * time.Second
 	// verdict is how long kube-controller-manager may take to see a change of a Lease: two of its periods, of 5 s each.
 	verdict = 10 * time.Second
-	// sees is how long kube-controller-manager may take until it follows the API server again. The longest pause of client-go
-	// between tries is 30 s, and by chance as much again.
+	// sees is how long kube-controller-manager may take until it follows the API server again. client-go's longest pause between
+	// two tries is 30 s, to which chance adds up to 30 s.
 	sees = 90 * time.Second
 	// aged is how long after kubelet's last heartbeat a renewal may still be written.
 	aged = 12 * time.Second
-	// travels is how long such a write may be on its way. An unharmed path takes 10 ms, and Look comes once a second. Over one
-	// that loses packets, the kernel sends again for as long as resends, whatever its program does: the hub's unackedTimeout.
+	// travels is how long a renewal may be on its way over an unharmed path. The path takes 10 ms, and Look comes once a second.
+	// resends is what a path that loses packets may add. It is the hub's unackedTimeout, for which the kernel sends again.
 	travels = 2 * time.Second
 	resends = 12 * time.Second
 	// arrives is how long a heartbeat may be on its way to the cloud after kubelet was told that it is taken.
 	arrives = 15 * time.Second
-	// givesBack is how long a leader may lead while nobody takes its writes: the patience of package heartbeat, 15 s, and one
-	// heartbeat.
+	// givesBack is how long a leader may lead while nobody takes its writes. It is the patience of package heartbeat, 15 s, and
+	// one heartbeat.
 	givesBack = 25 * time.Second
-	// blind is how long a hub may take to see that the connections of a harmed line are dead: the longest patience of package
-	// link.
+	// blind is how long a hub may take to see that the connections of a harmed line are dead. It is package link's Trust.
 	blind = 20 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
-	// hears is how long a node may take to hear that another one relays. The other must send its next heartbeat, and the node
-	// must ask: a hub asks each minute (relay's keepEvery), or 10 s after a question that failed.
+	// hears is how long a node may take to learn that another one relays. The other node must send its next heartbeat, and then
+	// the node must ask. A hub asks each minute (relay's keepEvery), or 10 s after a question that failed.
 	hears = 90 * time.Second
-	// term is how long a leader may lead after it has renewed its term: edge.ElectionTerm, less the second by which Look may be
-	// late.
+	// term is how long a leader may lead after it has renewed its term. It is edge.ElectionTerm, less the second by which Look
+	// may see the renewal late.
 	term = edge.ElectionTerm - time.Second
-	// unmarks is how long it takes until a heartbeat has gone by the node's own line: kubelet's next heartbeat, and one that
-	// may fail. Heartbeats are 10 s apart, and by chance up to 4 % more. Look sees one up to a second late.
+	// unmarks is how long it takes until a heartbeat has gone over the node's own line. It is the time for two heartbeats,
+	// because the first may fail. They are up to 10.4 s apart, and Look may see one a second late.
 	unmarks = 22 * time.Second
 	// calm is how long coordinator-controller leaves a taint alone that has changed twice.
 	calm = time.Minute
 	// takesOver is how long coordinator-controller may take until it leads again and sees everything. The former leader's lock
-	// lasts 15 s, and client-go's longest pause follows.
+	// lasts 15 s, and then client-go's longest pauses follow (sees).
 	takesOver = 15*time.Second + sees
 	// steps is by how much a stamp may move on between two looks: a microsecond each time that a writer moves it on.
 	steps = 10 * time.Microsecond
 	// puts is how often one client may renew a Lease with one stamp. It may try a second time after a conflict.
 	puts = 2
-	// rests is how long nothing must be harmed until a pool is as before. It is a little less than the rest with which
-	// histories end.
+	// rests is how long nothing must have been harmed before the oracle checks how much nodes ask. It is a little less than the
+	// rest at the end of a history.
 	rests = healing - 5*time.Second
 	// settles is how long coordinator-controller may take to write what it has decided.
 	settles = 10 * time.Second
@@ -224,21 +223,20 @@ func (f *facts) shownReady() bool { return f.lives(oldest+verdict) && f.judged >
 // well reports whether the node is Ready, and nothing evicts its Pods.
 func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doomed }
 
-// The numbers of requests that a node sends in a minute, if nothing has been harmed for some minutes. Of requests that are sent
-// at intervals, one more than usual may fall into a minute. A stream, such as a hub's presence or a push, is one request for as
-// long as it lasts.
+// The most requests that a node sends in a minute, if nothing has been harmed for some minutes (rests). A minute may contain one
+// request more than its share, such as 7 heartbeats that are 10 s apart. A stream, such as a hub's presence or a push, is one
+// request for as long as it lasts.
 const (
-	// asksCloud counts a heartbeat each 10 s, a status report each 5 minutes, and the leader's report each 3 minutes
-	// (docs/wan-cost.md). A leader also follows seven selections at the cloud. Each of them begins again after 5 to 10 minutes,
-	// with a list at most; by chance, all do so in one minute.
+	// asksCloud is 7 heartbeats (one in 10 s), a status report (one in 5 minutes), and the leader's report (one in 3 minutes,
+	// docs/wan-cost.md). A leader also follows 7 selections at the cloud. Each of them begins again after 5 to 10 minutes with a
+	// list and a watch, by chance all of them in one minute.
 	asksCloud = 7 + 1 + 1 + 7*2
-	// asksPool counts a copy of each heartbeat, and the stream of the pool's state, which begins again each 10 minutes. It
-	// counts the question which nodes relay, each minute (relay's keepEvery). The three resources that the hub serves to Pods
-	// from there (docs/pool-resources.md) begin again as the cloud's do.
+	// asksPool is 7 copies of heartbeats, one stream of the pool's state (a new one each 10 minutes), and 2 questions which nodes
+	// relay (relay's keepEvery). The hub also serves 3 resources to Pods from the coordinator (docs/pool-resources.md). These
+	// begin again as the selections at the cloud do.
 	asksPool = 7 + 1 + 2 + 3*2
-	// asksLeading adds what a leader does. It renews its term each second (lead's renewEvery). Each 2 s it asks how far the
-	// mirror has come, and declares what is current (docs/TOUR.md). When its term begins, it reads the election Lease and
-	// begins to push four resources. A push begins again when its source changes, and when the selection that it pushes begins
-	// again.
+	// asksLeading adds what a leader does. It renews its term 61 times (lead's renewEvery). It asks 31 times how far the mirror
+	// has come, and declares 31 times what is current (docs/TOUR.md). It reads the election Lease once. It pushes 4 resources,
+	// and each push may begin 3 times: with the term, when its source changes, and when its selection begins again.
 	asksLeading = asksPool + 61 + 31 + 31 + 1 + 4*3
 )

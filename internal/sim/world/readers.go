@@ -28,17 +28,17 @@ import (
 	"yurtcoordinator/internal/sim/network"
 )
 
-// read are the resources that programs read on each node: two that the pool shares, and one that each hub gets for itself. It is
-// a constant.
+// read are the resources that programs read on each node. The pool shares services and endpointslices; each hub gets configmaps
+// for itself. It is a constant.
 var read = []schema.GroupResource{
 	corev1.Resource("services"), discoveryv1.Resource("endpointslices"), corev1.Resource("configmaps"),
 }
 
-// readNamespace is the only one that has objects of the resources read.
+// readNamespace is the only namespace that has objects of the resources in read.
 const readNamespace = "data"
 
-// edits is what changes objects in the cloud: a few names of each resource, made, changed and deleted by chance, mostly one
-// after another, and sometimes many at once. It goes around all that is harmed: the cloud's users have other ways.
+// edits changes a few objects of each resource in the cloud by chance: it makes, changes and deletes them, mostly one by one, and
+// sometimes 20 at once. No event hinders it, because its client needs no network.
 type edits struct {
 	client kubernetes.Interface
 	random *rand.Rand
@@ -130,8 +130,8 @@ func (w *World) watches() error {
 	return nil
 }
 
-// runReader reads through the hub, with client-go's reflectors. On every other node they list, and on the others a watch begins
-// with what there is.
+// runReader reads through the hub: with client-go's reflectors, and a single ConfigMap every 3 s. The reflectors of every other
+// node list first. Those of the other nodes get the present objects in their watch.
 func (n *node) runReader(ctx context.Context, p *network.Process) error {
 	if !n.hasToken(ctx) {
 		return nil
@@ -218,16 +218,16 @@ func accessor(o any) metav1.Object {
 }
 
 const (
-	// current is how long a node's line must have been whole, and its hub have run, before a change may reach its programs within
-	// soon: two of client-go's longest pauses between attempts, which are 30 s and by chance as much again.
+	// current is how long a node's line must have been whole, and its hub and its reader have run, before the oracle expects
+	// changes within the time soon. It is 10 s and two of client-go's longest pauses, which are 30 s and by chance up to a
+	// minute.
 	current = 2*time.Minute + 10*time.Second
-	// soon bounds how long a change takes to a program that reads. A connection whose other end has lost its power is found out
-	// by a ping after 75 s, which is given up after 15 s (upstream's pingAfter and pingTimeout), if the link to that machine was
-	// never down. The hub and client-go then try again.
+	// soon bounds how long a change takes to a program that reads. If the other end of a connection has lost its power, the hub
+	// may learn that only from a ping. The ping comes after 75 s, and is given up after 15 s (upstream's pingAfter and
+	// pingTimeout). Then the hub and client-go try again.
 	soon = 100 * time.Second
-	// wakes is how long after a machine has stood its connections to itself may wait: Linux's longest pause, 2 min, before TCP
-	// sends again. The hub's port for programs speaks HTTP/1.1, which has no pings. In this world, the programs of a machine that
-	// stands go on.
+	// wakes is how long a machine's connections to itself may stand still after the machine was suspended. TCP may wait 2 minutes
+	// before it sends again. No ping ends that wait, because the hub's port for programs speaks HTTP/1.1.
 	wakes = 2*time.Minute + soon
 )
 

@@ -47,8 +47,8 @@ type server struct {
 	sick atomic.Bool
 
 	mu sync.Mutex
-	// asked counts the requests of each caller by kind (see kindOf). renewals counts how often each caller has had a node's
-	// Lease renewed with one stamp.
+	// asked counts the requests of each caller by kind (see kindOf). renewals counts how often each caller has renewed a node's
+	// Lease with the same stamp.
 	asked    map[string]map[string]int
 	renewals map[renewal]int
 }
@@ -91,8 +91,8 @@ func (s *server) renews(r *http.Request) {
 	s.renewals[renewal{name, caller(r), stamp}]++
 }
 
-// most returns which caller has most often renewed a node's Lease with one and the same stamp in the last minutes, and how
-// often.
+// most returns the caller that has renewed a node's Lease most often with one and the same stamp in the last minutes
+// (remembered). It also returns how often.
 func (s *server) most(node string) (by string, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,9 +146,9 @@ func (s *server) counted(h http.Handler) http.Handler {
 	})
 }
 
-// kindOf describes what a request asks for: its verb and resource, its label selector, and its namespace if this is one of the
-// system's own. Of the field selector, it gives the first field without its value. A request that is not for a resource is
-// described by its method and the first two parts of its path.
+// kindOf describes a request by its verb, its resource and its label selector. It adds the namespace if that begins with kube-,
+// and the first field of the field selector without its value. If the request is not for a resource, kindOf takes its method and
+// the first two parts of its path.
 func kindOf(infos *request.RequestInfoFactory, r *http.Request) string {
 	info, err := infos.NewRequestInfo(r)
 	if err != nil || !info.IsResourceRequest {
@@ -207,12 +207,11 @@ func (s *server) serve(
 	return err
 }
 
-// second is the name of the second of the cloud's two API servers. Only hubs use it; everything else in the cloud uses the
-// first.
+// second is the name of the second of the cloud's two API servers. Only hubs use it.
 const second = "cloud/2"
 
-// newCloud makes the cloud's API servers, which keep their objects when they start again. Of the chart's policies, they have
-// the one that holds evictions.
+// newCloud makes the cloud's two API servers. They keep their objects when they start again. Of the chart's policies, they have
+// only the one that holds evictions.
 func (w *World) newCloud(ctx context.Context, m *machine) error {
 	policies, err := stock.Policies(ctx, deploy.HoldEvictions)
 	if err != nil {
@@ -245,9 +244,8 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// balanced returns a function with which a hub dials through a balancer in front of the cloud's API servers. Every other
-// machine's connections go to the second server, unless that fails the balancer's checks. Existing connections stay where they
-// are.
+// balanced returns a function with which a hub dials the cloud through a balancer. The hub of every other node gets the second
+// API server while that server passes the balancer's checks. Existing connections stay where they are.
 func (n *node) balanced(
 	dial func(context.Context, string, string) (net.Conn, error),
 ) func(context.Context, string, string) (net.Conn, error) {

@@ -1,8 +1,9 @@
-// Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
-// programs that run there. Hubs, coordinators and coordinator-controller are the product's own, made by its own constructors.
-// All API servers come from package model, even those of coordinators. Kubelets and kube-controller-manager come from package
-// stock. They all speak TLS and HTTP/2 over package network, in a bubble of testing/synctest. Only kube-controller-manager,
-// which is beside its API server, needs no network.
+// Package world simulates a pool of nodes with its cloud: machines with clocks and disks, the network between them, and the
+// programs that run there. Hubs, coordinators and coordinator-controller are the product's own, made by its own constructors. All
+// API servers, also those of coordinators, come from package model. Kubelets and kube-controller-manager come from package stock.
+//
+// The programs speak HTTP over TLS over package network, in a bubble of testing/synctest. Only kube-controller-manager needs no
+// network, because it is beside its API server.
 package world
 
 import (
@@ -50,8 +51,7 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// World is the simulated pool and its cloud. Make a World with New, within a bubble for which stock.Prepare was called, and end
-// it with End.
+// World is a simulated pool and its cloud. Call stock.Prepare, make a World with New inside a bubble, and end it with End.
 type World struct {
 	cfg      Config
 	dir      string
@@ -60,8 +60,7 @@ type World struct {
 	machines map[string]*machine
 	// ca signs the cloud's certificates. hubs signs those by which the hubs of the pool recognize each other.
 	ca, hubs *pki.Authority
-	// cloud is the API server that everything in the world uses. second is another one with the same storage, which some hubs
-	// use.
+	// cloud is the API server that all use except some hubs. second has the same storage, and is for these hubs.
 	cloud, second *server
 	slots         []*server
 	nodes         []*node
@@ -77,8 +76,8 @@ type World struct {
 	mu    sync.Mutex
 }
 
-// numbers returns the random numbers for one more program. Each program has numbers of its own, so what one draws does not
-// change what others get.
+// numbers returns a source of random numbers for one more program. Each program has its own source, so what one program draws
+// does not change what the others get.
 func (w *World) numbers() *model.Random {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,12 +193,12 @@ const ownPool, kindNodePool = "p1", "NodePool"
 // steadyNodes is how many nodes the other pool has, to which nothing happens.
 const steadyNodes = 3
 
-// stays is how many seconds a Pod of this world stays on a node that is not Ready or not reachable. It is less than Kubernetes'
-// 5 minutes, so that histories see the end of that time.
+// stays is how many seconds a Pod of this world stays on a node that is not Ready or not reachable. Kubernetes' default is 5
+// minutes. With less, more histories see the end of that time.
 const stays = 60
 
-// deploy creates what the cloud has from the start: namespaces, a NodePool, and a Pod that is bound to each node of the pool.
-// The Pods have no controller, so an evicted Pod is not replaced.
+// deploy creates what the cloud has from the start: namespaces, a NodePool, and one Pod for each node of the pool. The Pods have
+// no controller, so an evicted Pod is not replaced.
 func (w *World) deploy(ctx context.Context) error {
 	c, err := kubernetes.NewForConfig(w.client())
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package edit reads and changes single fields of a Kubernetes Protobuf message, and decodes nothing else. All other fields
-// stay byte for byte, including those that this program does not know.
+// Package edit reads and changes single fields of a Kubernetes Protobuf message, and decodes nothing else. All other fields stay
+// byte for byte, including those that this program does not know. Decoding into API types would drop them.
 //
-// A message is refused if it is truncated, if a length in it is wrong, or if it has a group, which Kubernetes never writes. The
-// alternative, decoding into API types, drops what a newer API server sends.
+// A message is refused if it is truncated, if a length in it is wrong, or if it has a group, which Kubernetes never writes.
 package edit
 
 import (
@@ -94,8 +93,8 @@ func Values(message []byte, number Number) iter.Seq2[[]byte, error] {
 	}
 }
 
-// Inside yields the fields of a message that is a field of another. If that field occurs twice, it yields those of both,
-// because Protobuf merges them.
+// Inside yields the fields of an inner message, which is the value of a field of the given message. If that field occurs twice,
+// Inside yields the inner fields of both, because Protobuf merges them.
 func Inside(message []byte, number Number) iter.Seq2[Field, error] {
 	return func(yield func(Field, error) bool) {
 		for inner, err := range Values(message, number) {
@@ -153,8 +152,8 @@ func Set(message []byte, number Number, value []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Change returns a copy of a message in which the fields with the given numbers have the values that the function change
-// returns for them. These fields must be length-delimited. If change returns nil, the field is removed.
+// Change returns a copy of a message in which the function change has replaced the values of the fields with the given numbers.
+// These fields must be length-delimited. If the function returns nil, the field is removed.
 func Change(message []byte, change func(Field) ([]byte, error), numbers ...Number) ([]byte, error) {
 	out := make([]byte, 0, len(message)+headBytes)
 	for f, err := range Fields(message) {
@@ -184,8 +183,8 @@ func Change(message []byte, change func(Field) ([]byte, error), numbers ...Numbe
 }
 
 // Covers reports whether message has every field that part has. Fields with different numbers may be in any order; fields with
-// one number are compared in their order. Two fields that differ count as covered if both are messages, and the first covers
-// the second. A message that cannot be read covers only an identical one.
+// one number are compared in their order. Two fields that differ count as covered if both are messages, and the first covers the
+// second. A message that cannot be read covers only an identical one.
 func Covers(message, part []byte) bool {
 	if bytes.Equal(message, part) {
 		return true

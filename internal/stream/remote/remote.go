@@ -1,11 +1,11 @@
 // Package remote reads streams from an API server over HTTP: the cloud's, or a coordinator's mirror.
 //
-// A Source holds no connection, and no state but the type of the objects: a Snapshot or a Page is one list request, a Watch is
-// one watch request, and each ends with its request. A Source never retries by itself. How long to wait depends on which other
-// sources the caller has, which this package does not know.
+// A Source holds no connection, and no state but the type of the objects. A Snapshot or a Page is one list request, and a Watch
+// is one watch request. A Source never retries by itself. How long to wait depends on which other sources the caller has, which
+// this package does not know.
 //
-// Invariants: nothing waits without a limit (Config); every opened body is closed; a watch returns rising revisions or ends
-// with an error.
+// Invariants: nothing waits without a limit (the constants from listTime on). Every opened body is closed. A watch returns rising
+// revisions or ends with an error.
 //
 // There is no goroutine between the connection and Next. A reading goroutine would gather bigger batches while a batch is being
 // handled, but would be a second queue behind the connection's own window.
@@ -79,9 +79,9 @@ type Config struct {
 	FieldSelector, LabelSelector string
 	// Name is how errors name the server, such as "cloud".
 	Name string
-	// WatchTime is the least time for which the server is asked to keep a watch. The time asked for is random, up to twice
-	// WatchTime, so that watches that began together do not end together. A watch keeps the rights that its client had when it
-	// began. 0 means 5 minutes.
+	// WatchTime is the least time for which the server is asked to keep a watch; 0 means 5 minutes. The time asked for is random,
+	// up to twice WatchTime, so that watches that began together do not end together. A watch must end from time to time, because
+	// it keeps the rights that its client had when it began.
 	WatchTime time.Duration
 	// ListBytes bounds a list, uncompressed. Snapshot fails with stream.ErrTooLarge once it has read more. 0 means 256 MiB.
 	ListBytes int64
@@ -147,9 +147,9 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 	return snapshot, nil
 }
 
-// Page reads a part of a list: up to limit objects, starting at from, or at the beginning if from is empty. rest is where the
-// next part begins; it is empty after the last one. All parts are of one revision, the newest when the first was read. Page
-// fails with stream.ErrExpired when the server no longer remembers that revision.
+// Page reads a part of a list, of up to limit objects. The parameter from is the token of the part; empty means the first one.
+// The result rest is the token of the next part, and empty after the last one. All parts are of one revision, the newest when the
+// first part was read. Page fails with stream.ErrExpired when the server no longer remembers that revision.
 func (s *Source) Page(ctx context.Context, limit int, from string) (part stream.Snapshot, rest string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -199,9 +199,9 @@ func (s *Source) get(
 	return all, rest, err
 }
 
-// Look returns the server's revision and the revision of one object of the collection; 0 if there is no such object. The zero
-// key means the first object. at is the revision at which to look; 0 means now. Look fails with stream.ErrExpired for a
-// revision that the server no longer remembers. Look asks only for the object's metadata.
+// Look returns the server's revision, and the revision of one object of the collection or 0 if there is no such object. The zero
+// key means the first object. The parameter at is the revision at which to look; 0 means now. Look fails with stream.ErrExpired
+// for a revision that the server no longer remembers. It asks only for the object's metadata.
 func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
 	query := url.Values{"limit": {"1"}}
 	if at != 0 {
@@ -245,7 +245,7 @@ func (s *Source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, 
 }
 
 // WatchIn asks a mirror for changes after a revision of a history, as Watch does. It also returns the revision that the mirror
-// has reached, if the mirror says so. It fails with stream.ErrExpired if the mirror is in another history.
+// has reached; 0 if the mirror does not say. It fails with stream.ErrExpired if the mirror is in another history of the cloud.
 func (s *Source) WatchIn(
 	ctx context.Context, in edge.History, after edge.Revision,
 ) (stream.Watch, edge.Revision, error) {
@@ -488,7 +488,7 @@ func (w *watch) fill(ctx context.Context) error {
 }
 
 // check fails if the server breaks the order of revisions. Such a server has lost its store, is another cluster, or repeats
-// events. In each case the events read so far do not fit what follows, so a new Snapshot is needed.
+// events. In each case a new Snapshot is needed, because the events read so far do not fit what follows.
 func (w *watch) check(event *stream.Event) error {
 	if !w.typed {
 		if err := w.source.continues(w.frames.Type()); err != nil {

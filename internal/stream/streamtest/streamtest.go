@@ -1,9 +1,9 @@
 // Package streamtest has the conformance suites of stream.Source and stream.Sink, so that any implementation can replace any
-// other. An implementation passes a SourceHarness or a SinkHarness. By a SourceHarness a test controls the far side, such as a
-// server.
+// other. A test passes an implementation to a suite in a SourceHarness or a SinkHarness. A SourceHarness also controls the far
+// side, such as a server.
 //
-// The suites know only the contract. They never sleep, and their only time limit is Patience: an implementation that takes
-// longer is broken.
+// The suites know only the contract. They never sleep, and their only time limit is Patience: an implementation that takes longer
+// is broken.
 package streamtest
 
 import (
@@ -34,8 +34,9 @@ type SourceHarness interface {
 	Change(events ...stream.Event)
 	// Revision is the far side's latest, never 0.
 	Revision() edge.Revision
-	// Compact makes the far side forget: from now on a watch after anything older than upTo is refused with ErrExpired, and one
-	// after upTo is not. change makes one more change happen, for a far side that forgets only when new changes come.
+	// Compact makes the far side forget. From then on the far side refuses a watch after anything older than upTo with
+	// ErrExpired, but not one after upTo. The function change makes one more change happen, for a far side that forgets only when
+	// new changes come.
 	Compact(upTo edge.Revision, change func())
 }
 
