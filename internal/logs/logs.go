@@ -1,7 +1,7 @@
 // Package logs says how our programs log: in Kubernetes' own forms, text or JSON, and how much.
 //
 // Several libraries log in a program: klog, with a logger of its own or without, log/slog, and log. Start makes all of them write
-// in one form, to stderr, by Kubernetes' own package k8s.io/component-base/logs. The feature gates of that package would let a
+// in one form, to stderr, by Kubernetes' own library k8s.io/component-base/logs. The feature gates of that library would let a
 // program split or buffer its log. Our programs give it no feature gates. So each line is in one stream, complete, when the call
 // returns.
 //

@@ -26,7 +26,7 @@
 //     next line counts it. No line has anything of a body, or of what a stream carries.
 //   - Run returns only when all that it started has stopped, or says that it gave up waiting after StopTimeout.
 //
-// Below this package are its rooms, one package each. An arrow names what a room may import from the others; no room imports
+// Its rooms are the packages below this one. An arrow names what a room may import from the others; no room imports
 // pool:
 //
 //	pool         the flags, the order of start and end, and the connections between the rooms: Coordinator knows neither

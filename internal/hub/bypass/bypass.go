@@ -1,8 +1,8 @@
 // Package bypass finds programs of a node that connect to API servers past the node's hub. It reads processes and connections
 // from the kernel (proc(5)).
 //
-// It needs no container runtime: a process's cgroup names its Pod, and its environment holds the API server's address. The
-// package leaves out programs that have ended meanwhile, and those that it cannot read.
+// It needs no container runtime: a process's cgroup names its Pod, and its environment holds the API server's address. It
+// leaves out programs that have ended meanwhile, and those that it cannot read.
 package bypass
 
 import (

@@ -1,7 +1,7 @@
 // Package history has the histories of the simulation. A history says what happens to a pool and its cloud, and when. The package
 // draws histories from seeds, and prints them as tables for tests. It makes smaller ones of those that break a promise.
 //
-// The package knows what can happen to each part. Package world knows how: it makes the events happen, and judges the result.
+// What can happen to each part is here. Package world knows how it happens: it makes the events happen, and judges the result.
 package history
 
 import (
