@@ -237,8 +237,8 @@ func TestTooManyBytes(t *testing.T) {
 			t.Errorf("%s: %q, %v, %v; want %s", what, answer, err, read, want)
 		}
 	}
-	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"` +
-		strings.Repeat("x", 2<<20) + `"}}}`
+	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{` +
+		`"labelSelector":{"requirements":[{}` + strings.Repeat(",{}", 64<<10/3) + `]}}}}`
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 		"https://"+c.address+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(review))
 	if err != nil {
@@ -251,7 +251,7 @@ func TestTooManyBytes(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	if text, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("a body of more than 2 MiB: %s %s", answer.Status, text)
+		t.Errorf("a body of more than 64 KiB: %s %s", answer.Status, text)
 	}
 }
 

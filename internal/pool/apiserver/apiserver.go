@@ -57,8 +57,9 @@ const (
 	eventTTL = time.Hour
 	// watchEnd is how long the stopping server lets watches end by themselves.
 	watchEnd = 500 * time.Millisecond
-	// maxBody bounds the body of a request to Kubernetes' API, in bytes: etcd takes objects of 1.5 MiB.
-	maxBody = 2 << 20
+	// maxBody bounds the body of a request to Kubernetes' API, in bytes. The largest are reviews and Leases, of some KB; what hubs
+	// push does not come by that API. A decoded body may take 200 times as much memory.
+	maxBody = 64 << 10
 	// drainTimeout is how long other connections may continue after that, such as a followed log or an exec.
 	drainTimeout = 2 * time.Second
 )
