@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -59,7 +60,16 @@ func (b *BuiltIn) Decode(o stream.Object) (Message, error) {
 			len(o.Raw), maxStoredBytes)
 	}
 	object := b.New()
-	if err := object.Unmarshal(o.Raw); err != nil {
+	size, err := sizeInMemory(reflect.TypeOf(object).Elem(), o.Raw)
+	switch most := maxGrowth*len(o.Raw) + growthSlack; {
+	case err != nil:
+	case size > most:
+		return nil, exchange.Refused(http.StatusRequestEntityTooLarge,
+			"%s has %d bytes and would take %d of memory; that of its size may take %d", o.Key, len(o.Raw), size, most)
+	default:
+		err = object.Unmarshal(o.Raw)
+	}
+	if err != nil {
 		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s is not a %s: %v", o.Key, b.Kind.Kind, err)
 	}
 	if object.GetName() != o.Key.Name || object.GetNamespace() != o.Key.Namespace {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -341,6 +343,7 @@ func (k Kind) change(event stream.Event) change {
 	c.offer.node = nodeOf(decoded)
 	switch o := decoded.(type) {
 	case *corev1.Pod:
+		c.refused = checkPod(o)
 		is := edge.PresenceOf(o)
 		c.offer.uses, c.pod = usesOf(o), &is
 	case *corev1.Event:
@@ -349,3 +352,18 @@ func (k Kind) change(event stream.Event) change {
 	}
 	return c
 }
+
+// checkPod refuses a Pod with a name or UID that Kubernetes would not give it. Each hub that is cut off hears both of all Pods.
+func checkPod(pod *corev1.Pod) error {
+	if problems := validation.NameIsDNSSubdomain(pod.Name, false); len(problems) > 0 {
+		return exchange.Refused(http.StatusUnprocessableEntity, "%.300q is not a valid name of a Pod", pod.Name)
+	}
+	if !podUID.MatchString(string(pod.UID)) {
+		return exchange.Refused(http.StatusUnprocessableEntity, "%.100q is not a valid UID of Pod %s/%s", pod.UID, pod.Namespace,
+			pod.Name)
+	}
+	return nil
+}
+
+// podUID matches UIDs of Pods: those of API servers, and the hashes that kubelet gives static Pods.
+var podUID = regexp.MustCompile(`^[0-9A-Za-z-]{0,64}$`)

@@ -21,7 +21,9 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -255,6 +257,31 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 	if code, _, _ := b.hub("").Do(http.MethodGet, edge.PathOwn, nil, nil); code != http.StatusForbidden {
 		t.Errorf("nobody asks: %d", code)
 	}
+}
+
+// TestAPodThatKubernetesWouldNotMake: what all hubs that are cut off hear of a Pod is short.
+func TestAPodThatKubernetesWouldNotMake(t *testing.T) {
+	b := newBench(t, false)
+	hub := b.hub("n1")
+	hub.Ask()
+	pod := func(name, uid string) stream.Object {
+		return pooltest.AsObject(t, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(uid), ResourceVersion: "10"},
+			Spec:       corev1.PodSpec{NodeName: "n1"},
+		})
+	}
+	for what, each := range map[string]stream.Object{
+		"a long UID":               pod("a", strings.Repeat("x", 65)),
+		"a UID that JSON escapes":  pod("a", "<"),
+		"a name that JSON escapes": pod("<", "u"),
+	} {
+		if code := hub.Push(pooltest.KindPod, pooltest.Put(each)); code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: got %d", what, code)
+		}
+	}
+	hub.Must(pooltest.KindPod, pooltest.Put(pod("a.b-1", "0a7c3f4e-0000-4000-8000-000000000000")),
+		pooltest.Put(pod("static", "5d41402abc4b2a76")))
+	hub.Has("pods shop/a.b-1@10", "pods shop/static@10")
 }
 
 // TestTwoNodesClaimOnePod: it is shown as neither's, whoever came first, until only one claims it.
