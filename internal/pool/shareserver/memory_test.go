@@ -45,7 +45,7 @@ func TestHonestObjectsFit(t *testing.T) {
 		large.Status.ContainerStatuses = append(large.Status.ContainerStatuses, corev1.ContainerStatus{Name: name})
 	}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: meta}
-	endpoints := &corev1.Endpoints{ObjectMeta: meta, Subsets: make([]corev1.EndpointSubset, 1)} //nolint:staticcheck // shared
+	endpoints := &corev1.Endpoints{ObjectMeta: meta, Subsets: make([]corev1.EndpointSubset, 1)}
 	for range 1000 {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{"1.1.1.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
