@@ -37,11 +37,11 @@ type Policy struct {
 // Shown is the policy if the known content came from the same source: then either it changed, or the source has lost it.
 func Shown() Policy { return Policy{For: 30 * time.Second} }
 
-// Restored is the policy if the known content came only from the disk. The objects may well have been deleted while the node
-// was off, and a client waits for the answer. So the source is doubted for at most 10 s.
+// Restored is the policy if the known content came only from the disk. The objects may well have been deleted while the node was
+// off, and a client waits for the answer. So the source is believed after three offers in at least 8 s, or two in at least 10 s.
 func Restored() Policy { return Policy{For: 8 * time.Second, Enough: 10 * time.Second} }
 
-// Pause is how long to wait before the next offer, so that the last necessary offer comes no earlier than For after the first.
+// Pause is how long to wait between two offers. Then the last necessary offer (tries) comes no earlier than For after the first.
 // Callers add a random part of up to Spread.
 func (p Policy) Pause() time.Duration { return p.For / (tries - 1) }
 
@@ -57,8 +57,8 @@ type Doubt struct {
 	offers      int       // 0 means that there is none
 }
 
-// Offer records that a source contradicts what is known, and reports whether to believe the source now. Once the source is
-// believed, the incident is over.
+// Offer records that a source contradicts what is known, and reports whether to believe the source now. If so, Offer forgets all
+// offers until now.
 func (d *Doubt) Offer(now time.Time, p Policy) bool {
 	if now.Sub(d.last) > forgetAfter {
 		d.offers = 0
@@ -87,7 +87,7 @@ type Guard struct {
 
 // Check returns nil if a snapshot may be applied now, and ErrSuspicious if not. The parameter have is the number of present
 // objects. The parameter remove is the number of those that the snapshot would remove. With fewer than minimum present objects
-// (usually Minimum), nothing is suspicious. A snapshot that passes ends the incident.
+// (usually Minimum), nothing is suspicious. If Check returns nil, it forgets all snapshots offered until now.
 func (g *Guard) Check(now time.Time, p Policy, minimum, have, remove int) error {
 	if have < minimum || 2*remove <= have {
 		g.doubt.Clear()

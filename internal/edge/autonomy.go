@@ -22,8 +22,8 @@ const (
 	// OriginalForever stands for a toleration without end.
 	OriginalForever = "infinite"
 
-	// AnnotationHeldSince is the time, in RFC 3339, at which coordinator-controller made tolerations of a Pod endless. It does
-	// that for good, or for a while before the tolerations get other seconds.
+	// AnnotationHeldSince is the time, in RFC 3339, at which coordinator-controller made a Pod's tolerations endless. They stay
+	// endless for good, or until coordinator-controller sets other tolerationSeconds.
 	AnnotationHeldSince = "apps.openyurt.io/toleration-held-since"
 
 	// ConditionPodsKept is the Node condition that says whether, and for how long, the node's Pods are kept.

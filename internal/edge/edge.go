@@ -43,7 +43,7 @@ const (
 	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"
 
 	// AnnotationPutBack, on a node's Lease in the cloud, is the time to which coordinator-controller has put the renewTime back.
-	// While the renewTime has this value, it is no heartbeat.
+	// A renewTime with this value is no heartbeat.
 	AnnotationPutBack = "openyurt.io/renew-time-put-back"
 
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
@@ -73,14 +73,15 @@ const (
 	// heartbeats are delegated. The API server's policies check it.
 	ReasonCloudLinkDown = "CloudLinkDown"
 
-	// LabelExcludeDisruption on a Node, with any value, keeps the node out of kube-controller-manager's count of a zone's losses.
-	// coordinator-controller sets the value ExcludedCloudLinkDown, together with ReasonCloudLinkDown, and leaves any other value
-	// alone.
+	// LabelExcludeDisruption on a Node, with any value, makes kube-controller-manager ignore the Node when it counts how many of
+	// a zone's nodes are not Ready. coordinator-controller sets the value ExcludedCloudLinkDown, together with
+	// ReasonCloudLinkDown, and leaves any other value alone.
 	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 	ExcludedCloudLinkDown  = "cloud-link-down"
 
 	// Rolls are ConfigMaps in NamespaceSystem with facts that the API server's policies can't see otherwise. RollEntry is the one
-	// key of each, with lines of KEY=VALUE. An empty roll does not exist. No pool's own ConfigMap has the name of a roll.
+	// key of each, with lines of KEY=VALUE. A roll that would be empty does not exist. No pool's own ConfigMap has the name of a
+	// roll.
 	//   - ConfigMapShownNotReady has each node that is shown NotReady for ReasonCloudLinkDown, with its pool.
 	//   - ConfigMapCoordinatedPools has each pool that has a YurtCoordinator, with the YurtCoordinator's name.
 	//   - ConfigMapAutonomousPools has each pool that has an autonomous node, with the name of one such node.

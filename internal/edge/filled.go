@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NodePools is the resource of all NodePools, which a pool may share. OwnNodePools is the pool's own NodePool alone. It has
-// another name, because otherwise hubs would take the one NodePool for all of them.
+// NodePools is the resource of all NodePools. A pool may share it. OwnNodePools is the pool's own NodePool alone. The two names
+// differ, because otherwise hubs would take that one NodePool for all NodePools.
 var (
 	NodePools    = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
 	OwnNodePools = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "ownnodepools"}

@@ -21,9 +21,9 @@ const histories = 1 << 62
 // mostHistories is more than a cloud has: if it is restored from a backup each hour, it has fewer in a century.
 const mostHistories = 1 << 20
 
-// Believable reports whether a hub may believe somebody who says that the cloud is in this history. A hub's number never falls,
-// so a false report of a very high one would leave no numbers for later histories. The bound is fixed, because a bound relative
-// to the hub's own number could be raised in steps. What a hub has seen by itself has no bound.
+// Believable reports whether a hub may believe somebody else who says that the cloud is in this history. A hub's number never
+// falls, so a false report of a very high one would leave no numbers for later histories. The bound is fixed, because a bound
+// relative to the hub's own number could be raised in steps. A hub does not apply the bound to what it has seen by itself.
 func (h History) Believable() bool { return h.OfCloud() <= mostHistories }
 
 // Filled is the history of objects that a filler brought, if the filler had them from history h of the cloud. Filled histories

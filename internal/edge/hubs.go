@@ -35,8 +35,8 @@ type CoordinatorStatus struct {
 	// Address is the coordinator's address, and Link is the state of the hub's link to it.
 	Address string `json:"address"`
 	Link    string `json:"link"`
-	// Home says that the hub works with this coordinator. Leader is the node that leads at this coordinator, as far as the hub
-	// knows.
+	// Home says that the coordinator is the one that the hub works with. Leader is the node that leads at the coordinator, as far
+	// as the hub knows.
 	Home   bool     `json:"home,omitempty"`
 	Leader NodeName `json:"leader,omitempty"`
 }

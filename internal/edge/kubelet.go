@@ -12,8 +12,8 @@ import (
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
 // PrefixReports begins the names of annotations that later releases may add to reports. The chart's policy forwarder-writes
-// accepts a few of them, of bounded size, so that hubs may be newer than the chart. A hub that writes a report removes those that
-// it does not know.
+// accepts a few such annotations, of bounded size, so that hubs may be newer than the chart. A hub that writes a report removes
+// all annotations with this prefix that it does not know.
 const PrefixReports = "report.openyurt.io/"
 
 // AnnotationsOfReports are the annotations of a report that coordinator-controller reads.

@@ -3,8 +3,8 @@ package edge
 import "time"
 
 // PathLinks is where operators make a link to a coordinator's page (POST), list such links (GET), and withdraw all of them
-// (DELETE). The answer to a POST is a NewPageLink. The other answers are PageLinks: those that live, or those that were
-// withdrawn.
+// (DELETE). The answer to a POST is a NewPageLink. The answer to a GET is a PageLinks with the links that are valid, the answer
+// to a DELETE one with those that were withdrawn.
 const PathLinks = "/links/v1"
 
 const (

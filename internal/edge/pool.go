@@ -26,8 +26,8 @@ const (
 	// AnnotationTopologyKeys on a Service says which of its endpoints a node's clients see.
 	AnnotationTopologyKeys = "openyurt.io/topologyKeys"
 
-	// TopologyNodePool and TopologyHostname are values of AnnotationTopologyKeys. They select the endpoints in the node's pool,
-	// and on the node itself.
+	// TopologyNodePool and TopologyHostname are values of AnnotationTopologyKeys. With the first, a node sees only the endpoints
+	// in its own pool; with the second, only those on itself.
 	TopologyNodePool = "openyurt.io/nodepool"
 	TopologyHostname = "kubernetes.io/hostname"
 )

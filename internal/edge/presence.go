@@ -24,7 +24,7 @@ const (
 const QueryAfter = "after"
 
 // QueryRelaying, a parameter of PathState, asks which nodes relay. The answer is one line, a Relaying. A coordinator that started
-// recently, and has heard of no node yet, answers 503.
+// recently, and knows of no relaying node yet, answers 503.
 const QueryRelaying = "relaying"
 
 // MostRelaying is the largest number of neighbours in a Relaying.
@@ -34,7 +34,7 @@ const MostRelaying = 32
 type Relaying struct {
 	// Neighbours are the nodes that relay, without the asking node. Each has renewed its Lease within the Lease's duration, by
 	// the coordinator's clock. If there are more than MostRelaying, these are the first in the asking node's RankNeighbours
-	// order. nil means that the line is no Relaying.
+	// order. If a line of JSON leaves Neighbours nil, the line is no Relaying.
 	Neighbours []Neighbour `json:"relaying"`
 }
 
@@ -73,8 +73,8 @@ type PodPresence struct {
 	PodName
 	UID  string   `json:"uid"`
 	Node NodeName `json:"node"`
-	// Revision, in History, is the Pod's revision in the cloud. Said means that all other fields come from kubelet, and have
-	// not reached the cloud yet.
+	// Revision, in History, is the Pod's revision in the cloud. Said means that the fields below come from kubelet, and have not
+	// reached the cloud yet.
 	Revision Revision `json:"revision"`
 	History  History  `json:"history,omitempty"`
 	Said     bool     `json:"said,omitempty"`

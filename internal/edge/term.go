@@ -11,9 +11,9 @@ type Term struct {
 	// Valid reports whether this hub may act under the term right now. If the process was suspended until after the end of the
 	// term, Valid is false as soon as the process runs again.
 	Valid func() bool
-	// NotBefore returns a time by this machine's monotonic clock at which the coordinator had not yet written the given revision.
-	// It is the latest such time that this hub knows. So it bounds the age of an event, wherever the event was delayed: in a
-	// suspended process, on a slow connection, in a buffer. NotBefore returns false if this hub knows no such time. A filler's
+	// NotBefore returns the latest time, by this machine's monotonic clock, at which this hub knows that the coordinator had not
+	// yet written the given revision. So an event of that revision is no older than that time, wherever the event was delayed: in
+	// a suspended process, on a slow connection, in a buffer. NotBefore returns false if this hub knows no such time. A filler's
 	// Term has no NotBefore.
 	NotBefore func(revision uint64) (time.Time, bool)
 }

@@ -72,9 +72,10 @@ func asked(fs *pflag.FlagSet, out io.Writer) (found bool) {
 type Versioned func(content []byte) (settings map[string]any, err error)
 
 // Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. If the file has an apiVersion,
-// versioned reads it; nil means that the program knows no such files. If args ask for help, or for a text of Prints, Parse prints
-// that to help and returns ErrHelp. Any other error is one line, and names what is wrong. If a setting of the file is wrong,
-// Parse nevertheless sets the others, so that the program can log the error in the form that the file asks for.
+// versioned reads it; nil means that the program knows no such files. If args ask for help, or have a flag that Prints has added,
+// Parse prints the help or that flag's text to help, and returns ErrHelp. Any other error is one line, and names what is wrong.
+// If a setting of the file is wrong, Parse nevertheless sets the others, so that the program can log the error in the form that
+// the file asks for.
 func Parse(fs *pflag.FlagSet, args []string, help io.Writer, versioned Versioned) error {
 	file := fs.String(FlagName, "", "YAML file of settings, with the names of these flags; flags on the command line win")
 	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use

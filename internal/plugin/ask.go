@@ -44,7 +44,7 @@ var (
 )
 
 // viewersKubeconfig requests a viewer's certificate in the caller's own name. It waits until somebody approves the request, and
-// returns a kubeconfig with the certificate. It writes to tell what it waits for.
+// returns a kubeconfig with the certificate. It writes to tell, for a person, what it waits for.
 func (r *Reader) viewersKubeconfig(
 	ctx context.Context, pool edge.PoolName, life time.Duration, tell io.Writer,
 ) ([]byte, error) {
@@ -127,7 +127,7 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 }
 
 // placesOf returns a kubeconfig with the addresses of a pool's coordinators. Under the names NAME/any, it also has addresses of
-// hubs that lead to a coordinator. Its contexts are named as those of the operators' kubeconfig.
+// hubs that pass connections on to a coordinator. Its contexts are named as those of the operators' kubeconfig.
 func (r *Reader) placesOf(ctx context.Context, pool edge.PoolName) (*clientcmdapi.Config, error) {
 	_, o, err := r.pool(ctx, string(pool))
 	if err != nil {

@@ -24,8 +24,8 @@ func shownOf(pools []Pool, problems bool) *shown {
 	return s
 }
 
-// changed returns the pools that differ from what was last shown, and records them as shown. A newer report of the leader alone
-// is no difference.
+// changed returns the pools that differ from what was last shown, and records them as shown. A pool does not differ if only the
+// time of its leader's last report is new.
 func (s *shown) changed(pools []Pool) (all []Pool) {
 	now := make(map[string]string, len(pools))
 	for i := range pools {

@@ -27,7 +27,7 @@ type Objects struct {
 	// Nodes are all Nodes of a coordinator. In the cloud none are read: NodePools count them.
 	Nodes []corev1.Node
 	// Leases are Leases of kube-node-lease, by name: the pools' reports and, at a coordinator, the heartbeats of its nodes. In
-	// the cloud, all Leases are read if a leader reports for a pool without a YurtCoordinator.
+	// the cloud these are all Leases if a leader reports for a pool without a YurtCoordinator.
 	Leases map[string]coordinationv1.Lease
 	// Controller is the Lease that the leading coordinator-controller renews; nil means that it could not be read.
 	Controller *coordinationv1.Lease

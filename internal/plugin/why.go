@@ -93,8 +93,9 @@ func Explain(s Subject, now time.Time) Explanation {
 	return e
 }
 
-// conclude returns a node's state and the reason. It uses the condition that coordinator-controller sets, because the controller
-// judges all nodes by one clock. Without that condition it uses the Lease.
+// conclude returns a node's state and the reason. From the cloud it uses the condition CloudLinkDown, because
+// coordinator-controller judges all nodes by one clock. Without that condition, and at a coordinator, it uses the Lease. A Node
+// without a Lease is StateUnknown in any case.
 func conclude(s Subject, now time.Time) (state, because string) {
 	switch {
 	case s.Node == nil && s.Lease == nil:
@@ -175,7 +176,8 @@ func behind(s Subject) string {
 }
 
 // ledUntilNow reports whether the pool's report still names a node as leader although that node's link is down. A leader whose
-// link fails gives up at once, but the report may be older than that. A leader never forwards its own heartbeats.
+// link fails gives up the lead at once, but the report may be older. The node's heartbeats are forwarded, which a leader never
+// does with its own, so another hub leads by now.
 func ledUntilNow(s Subject) bool {
 	return !s.Within && s.Pool != nil && s.Pool.Leader == s.Name && delegated(s.Lease) && relayedBy(s.Lease) == ""
 }

@@ -26,8 +26,8 @@ const (
 	gcPercent = 50
 	// memoryLimit, in bytes, is where Go's garbage collector begins to work harder. 3000 Pods that all change at once (the
 	// scenario status-storm) make garbage faster than gcPercent collects it. The limit is soft. It leaves out the mapped program
-	// and etcd's mapped file, about 110 MB in status-storm. A lower limit costs processor time: in status-storm the collector
-	// took two fifths of the coordinator's at 112 MiB, and a quarter at 160.
+	// and etcd's mapped file, about 110 MB in status-storm. A lower limit costs more of the coordinator's processor time. In
+	// status-storm the collector took two fifths of that time with a limit of 112 MiB, and a quarter with one of 160 MiB.
 	memoryLimit = 136 << 20
 
 	// readyInterval is how often the start asks for readiness.

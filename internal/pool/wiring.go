@@ -69,8 +69,8 @@ func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) erro
 	return nil
 }
 
-// Run waits for etcd and serves the API until ctx ends. When it returns, it has stopped serving. It adds members to its group by
-// the function that adding returns for that group.
+// Run waits for etcd and serves the API until ctx ends. When it returns, it has stopped serving. For its group, the function
+// adding returns the function by which Run adds members to the group.
 func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, func(context.Context) error)) error {
 	select {
 	case <-c.etcd.Ready():

@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/signed"
 )
 
-// Names of files of a release: its public key, the list's signature in the form that cosign 3 asks for, and what the release was
-// built from.
+// Names of files of a release: its public key, the signature of SHA256SUMS in the form that cosign 3 asks for, and what the
+// release was built from.
 const (
 	KeyFile        = "release.pub"
 	BundleFile     = "SHA256SUMS.sigstore.json"

@@ -56,8 +56,8 @@ type Request struct {
 	Verb string
 	// Namespace is empty for all namespaces. Name is the object to get, or the only one to list or watch; otherwise empty.
 	Namespace, Name string
-	// Selected says that the replica holds only the objects that the client's selector selects. The options of the http.Request
-	// do not have that selector.
+	// Selected says that the replica holds only the objects that the client's selectors select. The http.Request then has none of
+	// these selectors.
 	Selected bool
 	// Elsewhere says that the client's next request would go to the cloud. A watch then ends in an orderly way before it would
 	// show an object in a poorer form than the cloud does (Handler.Poorer).

@@ -21,8 +21,8 @@ const (
 	lastBookmark = 2 * time.Second
 )
 
-// look returns the view's present Look, its number, and a channel that is closed when the Look is no longer current. Callers take
-// the replica's content first. So they know that any later Look began at that content's revision or later.
+// look returns the view's present Look, its number, and a channel that is closed when the Look is no longer current. A caller
+// takes the replica's content before it calls look. So it knows that any later Look began at that content's revision or later.
 func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
 		return nil, 0, nil

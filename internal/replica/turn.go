@@ -10,9 +10,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// turn switches the watch to another look, and sends the client each object that looks different. Before that, it sends all
-// changes up to the replica's present content, with the old look. The parameter changes has those that the cursor has taken
-// already. The others come after the revision told.
+// turn switches the watch from its old look to another one, and sends the client each object that looks different. Before that,
+// it sends all changes up to the replica's present content, with the old look. The cursor has already taken some of these
+// changes, up to the revision told; they are the parameter changes.
 func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	content, next, err := s.handler.replica.begin()
 	if err != nil {
@@ -59,10 +59,9 @@ func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	}
 }
 
-// retell sends each object that looks different with the present look than with a former one, the parameter was. A nil look means
-// that nobody knows what the client has seen, and retell sends all objects. They come in the order of the cloud's revisions.
-// After each object a bookmark sets the client back to the content's revision, because a client resumes from the last revision
-// that it got.
+// retell sends each object whose form in the present look differs from its form in the former look (was). If was is nil, nobody
+// knows what the client has seen, and retell sends all objects. They come in the order of the cloud's revisions. After each
+// object a bookmark sets the client back to the content's revision, because a client resumes from the last revision that it got.
 func (s *served) retell(content *frozen, was Look) error {
 	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
 	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
@@ -87,8 +86,8 @@ func (s *served) retell(content *frozen, was Look) error {
 	return s.w.flush()
 }
 
-// turned returns the event for an object that this eye's client has seen with a former look, the parameter was. A nil look means
-// that nobody knows what the client has seen. turned returns false if the object looks the same.
+// turned returns the event for an object that this eye's client has seen with a former look (was). If was is nil, nobody knows
+// what the client has seen. turned returns false if the object looks the same.
 func (e *eye) turned(o stream.Object, was Look) (stream.Event, bool, error) {
 	now, sees, err := e.sees(o)
 	if err != nil {
@@ -118,8 +117,8 @@ func (e *eye) anew(o, now stream.Object, sees bool) (stream.Event, bool, error) 
 	return e.gone(o, marked(o.Revision, nil))
 }
 
-// missed returns the event for a change that this eye does not see, for a client that may have seen the object's former state
-// with another look.
+// missed is for a change that this eye does not see. It returns the event for a client that may have seen the object's former
+// state with another look.
 func (e *eye) missed(c *change) (stream.Event, bool, error) {
 	if c.Old.Revision == 0 {
 		return stream.Event{}, false, nil
@@ -128,8 +127,8 @@ func (e *eye) missed(c *change) (stream.Event, bool, error) {
 }
 
 // gone returns an event that says that an object does not exist, without the object's content. It returns false for a key that
-// the client does not select. It also returns false if the view shows the object. Then a selector leaves the object out, and did
-// so with every look.
+// the client does not select. It also returns false if the view shows the object: the client does not see it because of a
+// selector, which has left it out with every look.
 func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
 	if !e.holds(o.Key) {
 		return stream.Event{}, false, nil

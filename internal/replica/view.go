@@ -67,12 +67,13 @@ func nameOnly(k stream.Key, at edge.Revision) (stream.Object, error) {
 const maxListed = 256
 
 // looks is a Handler's memory of its view's Looks. When a client resumes from a revision, looks tells what the client may have
-// seen. That depends on the fields began and turned, which are revisions, too:
-//   - Before began: what another process showed, which is unknown. The client must list again.
-//   - At began: what another process or this one showed. Only a client (by its User-Agent) that has listed in this process may
-//     resume.
-//   - After began, up to turned: a former look, the current one, or a part of each. The client is told everything again.
-//   - After turned: the current look.
+// seen. The client's revision is compared with two others, began and turned:
+//   - Before began: another process has shown it, nobody knows how. The client must list again.
+//   - At began: another process or this one has shown it. A client (by its User-Agent) may resume if it has listed in this
+//     process, or if maxListed clients have.
+//   - After began, up to turned: the client has seen a former look, the current one, or a part of each. It is told everything
+//     again.
+//   - After turned: the client has seen the current look.
 type looks struct {
 	mu     sync.Mutex
 	look   Look
@@ -114,8 +115,8 @@ func (l *looks) shown(client string, at edge.Revision) {
 	}
 }
 
-// seen reports what a client that resumes from a revision may have seen. If known is true, this process has shown that revision.
-// If sure is true, it has shown the revision with the look that is current, the parameter now.
+// seen reports what a client that resumes from the revision after may have seen. If known is true, this process has shown that
+// revision. If sure is true, this process has shown it with the present look (now).
 func (l *looks) seen(client string, after edge.Revision, now Look) (known, sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

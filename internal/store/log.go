@@ -231,8 +231,8 @@ func (l *log) do(j *job) error {
 	return l.err
 }
 
-// fewest returns the changes that bring a key to the job's new state, and the state to which they must be added. If most of the
-// state differs, these are all objects, and the returned state is nil.
+// fewest returns changes that bring a key to the job's new state, and the state to which they must be added. If more than half of
+// the new state differs, or the old state can't be used, fewest returns all objects of the new state and a nil state.
 func (l *log) fewest(j *job) (map[stream.Key]change, *state) {
 	if j.old != nil && j.old.last.typ == j.next.typ {
 		if differ, err := l.differences(j.old, j.next.changes); err == nil && 2*len(differ) <= len(j.next.changes) {

@@ -5,8 +5,8 @@ import "time"
 // slowdown is how many times less often what keeps changing is written than what changes now and then.
 const slowdown = 15
 
-// promptly is the slowdown of a removal that must be prompt (Config.Prompt). However many such removals there are, they cost at
-// most one write every 3 s.
+// promptly bounds the slowdown of a collection with removals that must be prompt (Config.Prompt). By default such removals cost
+// at most one write every 3 s, however many they are. The unit is Config.flushEvery.
 const promptly = 3
 
 // haste is how long a change may wait because something has been written lately.

@@ -296,9 +296,9 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 	return nil
 }
 
-// admit waits until the queue has room, and returns with mu locked; with an error it returns with mu unlocked. If the store is
-// closed or can't be written, the collection needs a Replace. admit then records the parameter to, which is the moment that the
-// caller would have brought the collection to. If that has no history, the collection's counts.
+// admit waits until the queue has room, and returns with mu locked. If it fails, it returns with mu unlocked. If the store is
+// closed or can't be written, the collection needs a Replace, and admit records the moment to which the caller would have brought
+// the collection (to). If the collection is in a later history than that moment, the later history is recorded.
 func (s *Store) admit(ctx context.Context, k key, to edge.Moment) error {
 	for {
 		if ctx.Err() != nil {

@@ -86,7 +86,8 @@ func (s *Store) touchLocked(e *entry) {
 }
 
 // collect drops collections that nobody needs, and returns how many. Once an hour it drops those that nobody has read for
-// unreadFor. While too many bytes are in use, it drops those that were read least recently; those that Config.Last names go last.
+// unreadFor, except those of the users that Need names. While too many bytes are in use, it drops those that were read least
+// recently; those that Config.Last names go last.
 func (s *Store) collect() (gone int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

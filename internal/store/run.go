@@ -12,8 +12,8 @@ import (
 )
 
 // idleEvery is how often the writer writes what nobody waits for: bookmarks and the times of reading. collectEvery is how often
-// it removes collections for their age, in time in which the cloud can be asked. It removes none in the first hour after a start,
-// because programs must first have read what they need.
+// it removes collections that nobody has read for unreadFor. Only the time in which the cloud can be asked counts. In the first
+// such hour after a start the writer removes none for its age, because programs must first read what they need.
 const (
 	idleEvery    = time.Minute
 	collectEvery = time.Hour
@@ -104,8 +104,8 @@ func (r *runner) due() time.Time {
 	return due
 }
 
-// step does what is due. It writes the changes that must be written, and with them those that may be. Every idleEvery, and when
-// much waits, it writes everything. The function report logs failures.
+// step does what is due. It writes the changes whose time has come. Every idleEvery, and when much waits, it writes everything.
+// If writing has failed before, step only tries to make the disk work again. The function report logs failures.
 func (r *runner) step(ctx context.Context) {
 	r.mu.Lock()
 	all := time.Since(r.whole) >= idleEvery || r.queued >= flushBytes

@@ -190,8 +190,8 @@ func newStore(c Config, fault faults) *Store {
 	return s
 }
 
-// NewMemory returns a Store for a hub without a directory. It keeps blobs until the process ends. Of a collection it keeps only
-// the position of its Sink.
+// NewMemory returns a Store for a hub without a directory. It keeps blobs, up to blobBytes, until the process ends. Of a
+// collection it keeps only the position of its Sink.
 func NewMemory(blobBytes map[string]int) *Store {
 	s := newStore(Config{BlobBytes: blobBytes}, nil)
 	s.diskless = true

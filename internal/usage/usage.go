@@ -29,8 +29,8 @@ const (
 	// Idle is how long the kubelets are read after the last request. So a person who looks twice does not wait twice.
 	Idle = 2 * time.Minute
 
-	// firstGap is the time between two readings until all figures are known. A kubelet measures containers every 10 to 15 s,
-	// and its node on request.
+	// firstGap is the time between two readings until all figures are known. A kubelet measures containers only every 10 to 15 s,
+	// so several readings may be needed; it measures its node on request.
 	firstGap = 3 * time.Second
 	// settling is how long a request waits for all figures. Then the known ones must do.
 	settling = Resolution

@@ -66,7 +66,7 @@ type Choice struct {
 	// List says to read everything; false means to resume at the sink's position.
 	List bool
 	// After and a random part of Jitter delay the attempt. The delay of a list over the WAN begins when the sink needs a list and
-	// the cloud can be reached, and any other delay when the choice is made. A running attempt continues meanwhile.
+	// the cloud can be reached. Any other delay begins when the choice is made. A running attempt continues meanwhile.
 	After, Jitter time.Duration
 	// Meanwhile is the source to resume during the delay if nothing runs; None means no source.
 	Meanwhile Origin
@@ -77,13 +77,13 @@ type Choice struct {
 const (
 	// coverWait is how long a hub that needs a list waits for the pool's leader to bring the resource to the coordinator: as long
 	// as the leader's own list over the WAN may take. Then the hub itself lists over the WAN. A hub that has old content to serve
-	// waits longer, by the time for which the leader may doubt its list (doubt.Shown).
+	// waits longer by doubt.Shown().For, because the leader may doubt its list for that time.
 	coverWait = 15 * time.Second
 	// fillWait replaces coverWait while the leader declares that its list makes progress, because a second list on the same line
 	// would slow down the leader's. It is enough for some 10 MB at 128 kbit/s.
 	fillWait = 10 * time.Minute
 	// electWait replaces coverWait while no leader is known. A coordinator that has just started accepts no leader for one term.
-	// The election after that takes at most 4.3 s.
+	// The 6 s are for the election after that, which takes at most 4.3 s.
 	electWait = edge.ElectionTerm + 6*time.Second
 	// coverJitter spreads the lists of a pool's hubs after these waits.
 	coverJitter = 5 * time.Second
@@ -94,8 +94,8 @@ const (
 	// startJitter spreads the lists of leaders whose revision the cloud has forgotten. The restart of one API server affects the
 	// leaders of many pools at once.
 	startJitter = 750 * time.Millisecond
-	// expiredJitter spreads the lists of hubs that do not lead, after the cloud has forgotten their revision. It forgets the
-	// revision of all hubs of a pool at once.
+	// expiredJitter spreads the lists of hubs that have no leader to wait for, after the cloud has forgotten their revision. It
+	// forgets the revision of all hubs of a pool at once.
 	expiredJitter = 10 * time.Second
 	// uncoverWait is how long a hub stays at a mirror that the leader does not declare current, before the hub turns to the
 	// cloud. The leader renews its declaration every 2 s, so a hub that has just found the coordinator sees a renewal in time.
@@ -122,8 +122,8 @@ func Choose(s Situation) Choice {
 	}
 }
 
-// refreshed returns the choice while a client waits for the present state: an immediate list. It returns c itself if the sink is
-// empty, or if no source can give the present state.
+// refreshed replaces the choice c while a client waits for the present state: it returns an immediate list. If the sink is empty,
+// or if no source can give the present state, it returns c.
 func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {
@@ -138,8 +138,9 @@ func refreshed(s Situation, c Choice) Choice {
 	}
 }
 
-// asFiller chooses for an empty sink: a list of the mirror if that is up, otherwise a list of the cloud. A list over the WAN that
-// is already under way ends early only for a mirror that the leader keeps current, or if the link to the cloud is down.
+// asFiller chooses a list for an empty sink: of the mirror if that is up or the cloud is down, otherwise of the cloud. If both
+// are down, it chooses nothing. A list of the cloud that is under way ends early only for a mirror that the leader keeps current,
+// or if the link to the cloud is down.
 func asFiller(s Situation) Choice {
 	cloud := Choice{From: Cloud, List: true}
 	switch {
@@ -213,7 +214,7 @@ func follow(s Situation) Choice {
 }
 
 // relist returns the choice to list over the WAN, for a hub with content whose revision the cloud has forgotten. A hub that
-// reaches the coordinator first waits for the leader, which lists at once but may doubt its list. Meanwhile the hub's clients get
+// reaches the coordinator first waits for the leader, which lists soon but may doubt its list. Meanwhile the hub's clients get
 // the old content.
 func relist(s Situation) Choice {
 	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}

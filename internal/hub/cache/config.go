@@ -56,9 +56,9 @@ type FeedConfig struct {
 	CoveredHistory *live.Value[edge.History]
 	// Lists bounds, by its capacity, how many lists over the WAN run at a time. Feeds with the same channel share the bound.
 	Lists chan struct{}
-	// Precious makes the feed doubt a list that would remove more than half of the objects even if they are few. It does so until
-	// preciousFor after the last watch of the cloud that worked. A later list may well be right, because the cloud may have moved
-	// the node's Pods elsewhere.
+	// Precious makes the feed doubt a list that would remove more than half of the objects, even of few objects. It counts until
+	// preciousFor after the end of the last watch of the cloud that worked. A later list may well be right, because the cloud may
+	// have moved the node's Pods elsewhere.
 	Precious bool
 	// History returns what follows the cloud's history for this feed. The feed uses it while it runs, and then calls its Leave.
 	History func() History

@@ -18,8 +18,8 @@ import (
 
 const (
 	// coverFresh is how long a declaration counts after this hub saw its last renewal. The leader renews it every 2 s. If the
-	// leader crashes, the next one declares at most 2 s + 4.3 s (its election) + 1 s after the last renewal, so followers keep
-	// their source.
+	// leader crashes, the next one declares at most 7.3 s after the last renewal, so followers keep their source. Its election
+	// takes at most 4.3 s of that time.
 	coverFresh = 10 * time.Second
 
 	// fillFresh is how long the leader's list counts as making progress after its last page. A page is sized to take 5 s. It may

@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// blobBytes bounds the bytes of all blobs whose keys have the same prefix. So many blobs of one kind, such as those about Jobs'
-// Pods, displace no blobs of another.
+// blobBytes bounds the bytes of all blobs whose keys have the same prefix. A kind with many blobs, such as those about Jobs'
+// Pods, therefore displaces no blobs of another kind.
 var blobBytes = map[string]int{
 	"answer/": 8 << 20, "guest/": 8 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
 }

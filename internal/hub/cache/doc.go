@@ -18,7 +18,7 @@
 //   - When a resource is no longer one of the pool's, its clients' watches end. Their next requests carry the cloud's revisions
 //     and go to the cloud.
 //   - A program whose selection the cloud refuses gets the cloud's own answer. The exception is a selection that kubelet sees
-//     through a view, because the cloud can't answer that.
+//     through a view, because the cloud's answer would lack the view.
 //   - Apart from the pool's resources, only clients that act with the node's identity get what was read with that identity. A
 //     caller has selections of its own, read with its own token.
 //
@@ -146,7 +146,7 @@
 //     (TestAHistoryThatChangesEverAgain, TestWhoIsAloneReadsTheCloud)
 //   - past.notBefore: entered when an attempt fails; ends when backoffMax is over at the latest, when a list is applied, or when
 //     the link comes up. (TestFreshEndsWithTheStream)
-//   - past.prompt: entered when the cloud denies an attempt; ends when promptPause is over for a feed that somebody waits for;
+//   - past.prompt: entered when a source denies an attempt; ends when promptPause is over for a feed that somebody waits for;
 //     others wait for deniedPause. (TestWhoIsWaitedForAsksAgainSoonAfterADenial)
 //   - past.doubted: entered when a list would remove most of the objects, or goes back; ends when the pause of its doubt.Policy
 //     is over. (TestAListThatRemovesMuchIsNotBelievedAtOnce)

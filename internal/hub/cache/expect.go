@@ -29,8 +29,8 @@ const (
 
 // situation is all that a prospect depends on.
 type situation struct {
-	// fresh says that the request wants the present state, because it is a list, or a watch that begins with one. A watch from a
-	// revision wants the later events, whenever they come.
+	// fresh says that the request wants the present state, because it is a get, a list, or a watch that begins with a list. A
+	// watch from a revision wants the later events, whenever they come.
 	fresh    bool
 	complete bool // the replica is complete
 	cloud    link.State
@@ -65,8 +65,8 @@ func (s situation) prospect() prospect {
 // resume of a larger selection costs less than its list, but takes half a second longer (quietTime).
 const smallObjects, smallBytes = 100, 64 << 10
 
-// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so the only watch may be
-// the Saver's.
+// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so small allows no watch
+// but the Saver's.
 func (m *Member) small() bool {
 	stats := m.Replica.Stats()
 	return stats.Objects <= smallObjects && stats.ObjectBytes <= smallBytes && stats.Watchers <= 1 // the disk's

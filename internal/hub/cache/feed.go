@@ -115,8 +115,8 @@ func (f *Feed) begin(ctx context.Context) {
 	}
 }
 
-// observe returns an Event with the Happening what and the present state of the surroundings. It also returns the channels that
-// are closed when that state changes.
+// observe returns an Event that has the parameter what and the present state of the surroundings. It also returns the channels
+// that are closed when that state changes.
 func (f *Feed) observe(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, f.config.Ends.Running(), f.config.Ends.Float64()

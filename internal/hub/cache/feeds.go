@@ -95,9 +95,9 @@ func Feeds(s *Sources) func(Order) Feeder {
 	}
 }
 
-// prompt reports whether the hub itself orders little data that the node waits for, which must not queue behind endpoints. The
-// NodePool decides which endpoints the hub shows, and kubelet needs Services before it makes a container. Endpoints take minutes
-// on a thin line.
+// prompt reports whether the hub's own order is for little data that the node waits for: the NodePool, which decides which
+// endpoints the hub shows, or Services, which kubelet needs before it makes a container. Their lists must not queue behind
+// endpoints, which take minutes on a thin line.
 func (o *Order) prompt() bool {
 	return o.Fields != "" || o.Labels != "" || o.Resource.GroupResource() == schema.GroupResource{Resource: "services"}
 }

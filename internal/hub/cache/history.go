@@ -75,8 +75,8 @@ type HistoryState struct {
 	// the question; empty means that none did.
 	Failing bool
 	Refused string
-	// Alone is when the hub begins to read its pool again, by the running clock. Until then the hub reads nothing there, because
-	// the history has changed more often than clouds are restored, and the pool may be the cause.
+	// Alone is the time (ends.Clock.Running) at which the hub begins to read its pool again. Until then the hub reads nothing
+	// there, because the history has changed more often than clouds are restored, and the pool may be the cause.
 	Alone time.Time
 }
 
@@ -266,9 +266,9 @@ func (k *HistoryKeeper) Number() edge.History {
 	return k.number
 }
 
-// Went records two revisions at which the cloud has shown one object: from, and later to. Within one history no object's revision
-// falls, so a lower one shows a change of history, even if no witness has changed since the backup. The History of each moment
-// must be what Number returned before the caller asked the cloud.
+// Went records two revisions at which the cloud has shown one object: first from, then to. Within one history no object's
+// revision falls, so a lower one shows a change of history, even if no witness has changed since the backup. The History of each
+// moment must be what Number returned before the caller asked the cloud.
 func (k *HistoryKeeper) Went(ctx context.Context, from, to edge.Moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -487,8 +487,8 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// worth decides whether to apply a list. If not, it returns an error. The exception is a list of the mirror that a client asked
-// for, and that is not newer than the sink: there is nothing to apply, and no error.
+// worth decides whether to apply a list. If not, it returns an error, with one exception. If a client asked for the list, and it
+// is of the mirror, of the sink's history and not newer than the sink, there is nothing to apply, and worth returns no error.
 func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {
@@ -534,8 +534,8 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 	return d, nil
 }
 
-// policy returns for how long to doubt a list from the cloud that contradicts the sink. A list of a later history is doubted for
-// as long, because a cloud that has lost everything also looks like a later history.
+// policy returns for how long to doubt a list from the cloud that contradicts the sink. The list's history does not matter,
+// because a cloud that has lost everything also looks like a later history.
 func (m *Machine) policy() doubt.Policy {
 	if m.shown {
 		return doubt.Shown()

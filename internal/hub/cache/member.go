@@ -22,8 +22,8 @@ type Feeder interface {
 	Status() *live.Value[FeedStatus]
 	// Refresh requests one list where a resume would do, unless the replica's content is Fresh. It does not block.
 	Refresh()
-	// Filling returns the number, from 1, of the page at which a list from the cloud is. FillsNext means that a list waits for
-	// its turn. 0 means that there is no list in pages.
+	// Filling returns the number, from 1, of the page at which a list from the cloud is. FillsNext means that a list waits
+	// until other lists are done. 0 means that there is no list in pages.
 	Filling() int
 }
 

@@ -27,7 +27,7 @@ const (
 	// long, for a third four times.
 	deniedFirst = time.Second
 
-	// promptPause replaces deniedPause while a client waits for a better answer, and at a leader, whose pool waits. Up to a
+	// promptPause replaces deniedPause while a client waits for a better answer, and at a leader, because its pool waits. Up to a
 	// quarter as much is added at random.
 	promptPause = 4 * time.Second
 
@@ -42,8 +42,8 @@ const (
 	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// orderlyLife is less than the time after which a running API server ends a stream: a feed asks the cloud for 5 minutes or
-	// more. A stream that ends earlier hints at a new server.
+	// orderlyLife is less than the time after which a running API server ends a stream, because a feed asks for streams of 5
+	// minutes or more. A stream that ends within orderlyLife hints at a new server.
 	orderlyLife = 4 * time.Minute
 )
 
@@ -193,8 +193,8 @@ func (p *past) observe(e Event) {
 	}
 }
 
-// access returns what the feed can expect of this source while its link is up. position is the sink's position. p.is counts
-// until p.until. While a list over the WAN is under way (listing), p.is also counts after p.until.
+// access returns what the feed can expect of this source while its link is up. position is the sink's position. p.is counts until
+// p.until, and beyond that time while a list over the WAN is under way (listing).
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
 	lately := now.Before(p.until) || listing && !p.until.IsZero()
 	switch {

@@ -25,7 +25,7 @@ const quietTime = 500 * time.Millisecond
 const replayTime = 2 * time.Second
 
 // behindTime is how long a watch of a mirror that is behind the sink may stay silent, if the cloud can be asked instead. A
-// leader's push takes milliseconds.
+// leader's push, which ends the silence, takes milliseconds.
 const behindTime = 10 * time.Second
 
 // errBehind says that a mirror is behind the sink and does not catch up. It wraps stream.ErrExpired, because for a while the

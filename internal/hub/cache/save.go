@@ -152,8 +152,8 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	}
 }
 
-// pass counts content that a filler has brought to the coordinator as saved, and writes nothing: such content is of no use once
-// the cloud's comes.
+// pass counts all of the replica's content as saved, and writes nothing. It is for content that a filler has brought to the
+// coordinator. That content is of no use once the cloud's own comes.
 func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	for {
 		s.taken.Set(s.replica.Position())

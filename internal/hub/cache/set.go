@@ -25,8 +25,8 @@ const (
 	// 110 Pods, a node's default maximum, have some hundreds. maxGuestKept bounds the selections of one caller. maxGuests bounds
 	// the callers: a node has some ten ServiceAccounts whose programs are cached.
 	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
-	// maxViewed is how many more selections kubelet may have if it sees them through a view, because the cloud can't answer
-	// those. Each Pod has at most one or two.
+	// maxViewed is how many selections kubelet may have beyond maxKept, if it sees them through a view. The cloud can't take over
+	// a selection with a view, because the cloud's answer would lack it. Each Pod has at most one or two such selections.
 	maxViewed = 250
 	// idleTime is how long the hub still follows a selection that has no users: a program that restarts is back within that time.
 	// Later the selection's content is on the disk only.
@@ -78,8 +78,8 @@ type Config struct {
 	// TooLarge is called for each selection that the hub stops following because of its size, with the bound in bytes. By default
 	// it does nothing. It must not block, nor use the Set.
 	TooLarge func(what store.Collection, most int)
-	// Changed is called when a program's selection begins or ends, and when its replica changes. It must not block, nor use the
-	// Set.
+	// Changed is called when a program's or a caller's selection begins or ends, and when its replica changes. It must not block,
+	// nor use the Set.
 	Changed func()
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -308,8 +308,8 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 }
 
 // taken reports whether the disk has written or queued the replica's content. If not, the content must stay in memory. Queued
-// content counts, because bookmarks come each minute and the disk writes them a minute later. On a hub without a disk, taken
-// returns false for what Pods need.
+// content counts, because the disk writes a bookmark a minute after it came, and the next one comes by then. On a hub without a
+// disk, taken returns false for what Pods need.
 func (s *Set) taken(m *Member) bool {
 	if m.Client == "" && s.needs.all[m.Selection] && !s.cfg.Disk.Keeps() {
 		return false

@@ -61,8 +61,8 @@ type sourceOf struct {
 	what Selection
 }
 
-// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk. If
-// the cloud denies the selection, the error is not stream.ErrNotReady, because a caller would wait for the selection after that.
+// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk. A
+// caller waits for the selection after stream.ErrNotReady, so Begin returns another error if the cloud denies the selection.
 func (c sourceOf) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
 	select {
 	case <-c.set.begun:

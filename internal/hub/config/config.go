@@ -39,8 +39,8 @@ type Config struct {
 	ProxyFile   string
 	NoProxy     []string
 	ProxyCAFile string
-	// CAFile has the authorities by which the hub verifies the servers. CertFile and KeyFile are the node's client certificate
-	// for the cloud and the coordinator, which somebody else maintains. If both are empty, the hub itself gets and renews a
+	// CAFile has the authorities by which the hub verifies the servers. CertFile and KeyFile, which somebody else maintains, are
+	// the node's client certificate for the cloud and the coordinator. If both are empty, the hub itself gets and renews a
 	// certificate in CertDir, as Identity says, and CAFile may be empty, too. CertDir also has the files by which kubelet and the
 	// hub verify each other.
 	CAFile, CertFile, KeyFile string

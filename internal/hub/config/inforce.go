@@ -83,9 +83,9 @@ func (f *InForce) Take(said v1alpha1.HubSettings) (restart []string, err error) 
 	return f.takeLocked(f.own, said)
 }
 
-// Change makes the hub run with the node's new own settings. Only settings that can change while a hub runs may differ from the
-// present ones, and, for tests, DiskCacheClockOffset. If own is not valid or differs in anything else, Change returns an error
-// and changes nothing.
+// Change makes the hub run with the node's new own settings. Only settings that can change while a hub runs, and
+// DiskCacheClockOffset for tests, may differ from the present ones. If own is not valid or differs in anything else, Change
+// returns an error and changes nothing.
 func (f *InForce) Change(own Config) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -125,7 +125,8 @@ func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) 
 }
 
 // Served records whether the coordinator in a slot accepted a copy of this node's heartbeat. A coordinator that refuses copies
-// serves nobody, even if it answers. After two refusals in a row, home becomes another coordinator that is up, if there is one.
+// serves nobody, even if it answers. After two refusals in a row by home, home becomes another coordinator that is up, if there
+// is one.
 func (h *Home) Served(slot int, took bool) {
 	p := &h.places[slot]
 	if took {
@@ -214,8 +215,8 @@ func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Va
 	})
 }
 
-// step decides once. It reads the standings before the links. So if a term has ended because its link went down, step also sees
-// that the link is down. It then moves home, and the campaign at the next home continues.
+// step decides once. It reads this hub's roles before the links. So if this hub no longer leads because a link went down, step
+// also sees that the link is down. It can then move home in the same step, and the campaign at the next home continues.
 func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	standings, cloud := make([]lead.Standing, len(h.places)), h.config.Cloud.Get()
 	for i := range h.places {
@@ -280,8 +281,8 @@ func (h *Home) pollComplete(ctx context.Context, slot int) {
 	}
 }
 
-// Each returns a function that calls the parameter each with the slot of home, and calls it again after every change of home. The
-// calls do not overlap. If a call returns before home changes or ctx ends, the function returns an error.
+// Each returns a function that calls the argument of Each with the slot of home, and again after every change of home. The calls
+// do not overlap. If a call returns before home changes or ctx ends, the returned function returns an error.
 func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -312,8 +313,8 @@ func (h *Home) Only(slot int, duty lead.Duty) lead.Duty {
 }
 
 // Leave is a duty of a hub that leads at a slot: it hands the lead to the leader at home. It returns a lead.Yield once another
-// slot is home and the same other node has led there for 10 s (the constant held). The function can reports whether that node can
-// also lead at this slot; if it can't, Leave goes on.
+// slot is home and the same other node has led there for 10 s (the constant held). Leave calls its last argument to ask whether
+// that node can also lead at this slot; if not, Leave goes on.
 func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func(edge.NodeName) bool) error {
 	type leader struct {
 		at   int

@@ -204,9 +204,9 @@ func soon(h http.Handler) http.Handler {
 }
 
 // noAnswer reports whether the cloud's status means that the cloud has no answer, as from a balancer without servers or an API
-// server without etcd. A group that is not built in may be an aggregated API, which another server answers. If only that server
-// is down, the status is the answer, and the API's earlier answers no longer hold. So for a group that is not built in, noAnswer
-// makes a core read. If the cloud answers that, the status counts as an answer.
+// server without etcd. A group that is not built in may be an aggregated API, whose own server may be down while the cloud
+// answers. So for a group that is not built in, noAnswer makes a core read. If the cloud answers that, the status counts as the
+// answer, because the API's earlier answers no longer hold.
 func (a *asking) noAnswer(ctx context.Context, status int) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -21,7 +21,7 @@ type Known interface {
 // Guests admits callers: clients with a token of their own, which are Pods and the host's programs. It is a Recognizer, and safe
 // for concurrent use.
 //
-// Invariants: the hub answers a read of the pool's resources only if the cloud allows the caller this very read. From all other
+// Invariants: the hub answers a read of the pool's resources only if the cloud allows the caller this very read. Of all other
 // data, a caller gets only what the hub read with that caller's own credentials. The hub leaves all other requests to the cloud.
 type Guests struct {
 	callers Known

@@ -45,8 +45,9 @@ func nodeAccepted(response *http.Response) error {
 	return nil
 }
 
-// BodyBytes is the size, in bytes, of the largest body that the hub reads whole before it sends it. Nearly all bodies that nodes
-// and Pods write are smaller. The limits on requests in flight also bound how many bodies the hub holds.
+// BodyBytes is the size, in bytes, of the largest body that the hub reads whole before it sends it, except in writes of resources
+// that views show (maxWrite). Nearly all bodies that nodes and Pods write are smaller. The limits on requests in flight also
+// bound how many bodies the hub holds.
 const BodyBytes = 64 << 10
 
 // smallBody reads a request's small body and puts it back. It returns nil if the body is not small, or cannot be read to its end.

@@ -24,10 +24,11 @@ type cloudLease struct {
 // forward returns the Lease to PUT into the cloud for a renewal of the coordinator's copy, or the reason why nothing is to be
 // written. The PUT creates the Lease if the cloud has none.
 //
-// In an existing Lease, forward changes the renewTime, adds the mark and removes edge.AnnotationRelayedBy. A policy of the cloud
-// refuses further changes. The leader saw the renewal happen, so the renewal counts even if its stamp is not later than the
-// cloud's. The node's clock may have been set back, or somebody may have written a stamp from years ahead. In that case forward
-// writes the cloud's stamp plus 1 µs, because kube-controller-manager counts a renewal only if the stamp advances.
+// In an existing Lease, forward sets the renewTime and the holder, adds the mark and removes edge.AnnotationRelayedBy. A policy
+// of the cloud refuses further changes, and any holder but the node. The leader saw the renewal happen, so the renewal counts
+// even if its stamp is not later than the cloud's. The node's clock may have been set back, or somebody may have written a stamp
+// from years ahead. In that case forward writes the cloud's stamp plus 1 µs, because kube-controller-manager counts a renewal
+// only if the stamp advances.
 func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {
@@ -51,9 +52,9 @@ func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Le
 }
 
 // reported reports whether the cloud already has this renewal, or a later one from the node itself. A later stamp in the cloud is
-// a later renewal only if the node wrote it after the copy. Otherwise the node's clock was set back in between. The copy's
-// AnnotationCloudLease has the revision of the cloud's Lease that the node knew when it wrote the copy. If that is still the
-// Lease's revision, the cloud's stamp is from before the copy.
+// a later renewal only if the node wrote it after the copy. If the node wrote it before the copy, the node's clock was set back
+// after that write. The copy's AnnotationCloudLease has the revision of the cloud's Lease that the node knew when it wrote the
+// copy. If that is still the Lease's revision, the cloud's stamp is from before the copy.
 func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
 	stamp, there := renewTime(copied), renewTime(cloud.Lease)
 	if stamp.Equal(there) {

@@ -13,8 +13,8 @@
 //     the previous stamp. A leader forwards only renewals that it saw happen.
 //   - A Lease in the cloud gets kubelet's stamp. If its present stamp is later, it gets the present one plus 1 µs. So neither a
 //     clock that was set back nor a stamp from years ahead harms a node.
-//   - A leader sends a renewal within a fixed time after the renewal reached the coordinator, or not at all (Forwarder has the
-//     sum). TCP may deliver it later. Wall clocks play no part.
+//   - A leader sends a renewal within a fixed time after the renewal reached the coordinator, or not at all (the type Forwarder
+//     names that time). TCP may deliver it later. Wall clocks play no part.
 //   - kubelet sees the cloud's Lease: the cloud's uid and last resourceVersion, kubelet's own spec, and no mark. The cloud never
 //     sees the mark as a label, and never sees edge.AnnotationCoordinatorHost.
 //   - Once the cloud has taken a heartbeat, kubelet's answer waits for nothing else.

@@ -57,7 +57,7 @@ func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 }
 
 // unserved returns what fitness.since and fitness.last become with one more unserved write, which began at the time began. If the
-// last one began patience or more before it, the new write is the first and the last.
+// last unserved write began 15 s (patience) or more before that, the new write becomes both the first and the last.
 func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	if began.Before(f.taken) {
 		began = f.taken

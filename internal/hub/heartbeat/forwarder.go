@@ -24,9 +24,9 @@ import (
 // lookEvery is how often a leader checks its fitness, and whether a node's pause is over.
 const lookEvery = time.Second
 
-// secondTry is how long before a write's deadline its first try ends. The rest is enough to connect anew and to try again. If
-// that would leave the first try less than firstTry, the first try lasts until the deadline, because an answer may wait behind 4
-// s of other data.
+// firstTry is the least time for the first try of a write, because the answer may wait behind 4 s of other data. secondTry is
+// left for a second try: enough to connect anew and to write again. If there is no time for both before the write's deadline, the
+// first try lasts until then.
 const firstTry, secondTry = 6 * time.Second, 3 * time.Second
 
 // ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats. Another hub may be able to.

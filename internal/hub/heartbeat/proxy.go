@@ -24,11 +24,11 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// These constants bound how long a heartbeat may take. kubelet names its own limit in the query (timeout=): the smaller of its
-// status interval and the lease duration. Its next heartbeat is due after a quarter of the lease duration. Even if both servers
-// hang, kubelet gets its answer within answerShare of the shorter of the two times. The cloud gets cloudShare of that, but at
-// most cloudLongest. The coordinator gets the rest. With Kubernetes' defaults, 10 s for both times, the answer takes at most 9 s,
-// 3.5 s of them for the cloud. With a lease duration of 8 s it takes at most 1.8 s, 1 s of them for the cloud.
+// These constants bound how long a heartbeat may take. kubelet waits for the time in the query (timeout=), which is the smaller
+// of its status interval and the lease duration. Its next heartbeat is due after a quarter of the lease duration. Even if both
+// servers hang, kubelet gets its answer within answerShare of the shorter of these two times. The cloud gets cloudShare of that,
+// but at most cloudLongest. The coordinator gets the rest. With Kubernetes' defaults, 10 s for both times, the answer takes at
+// most 9 s, 3.5 s of them for the cloud. With a lease duration of 8 s it takes at most 1.8 s, 1 s of them for the cloud.
 const (
 	answerShare  = 0.9
 	cloudShare   = 0.55
@@ -63,7 +63,7 @@ type ProxyConfig struct {
 	// hub never relays.
 	RelaysAt func() string
 	// Coordinators are the pool's coordinators; each reachable one gets a copy. If there are none, the cloud gets all the time
-	// that kubelet waits. The Proxy then does not use Report, Traffic, Kubelet, Version and Metered.
+	// for the answer (answerShare). The Proxy then does not use Report, Traffic, Kubelet, Version and Metered.
 	Coordinators []Coordinator
 	// Report returns what the hub says of itself, for the pool to see. A nil Report means that it says nothing.
 	Report func() edge.HubReport
@@ -88,8 +88,8 @@ type ProxyConfig struct {
 type History interface {
 	// Number is the history that the cloud is in, as far as is known.
 	Number() edge.History
-	// Went records that the cloud showed an object at the moment from, and later, when asked again, at the moment to. The history
-	// of each moment is what Number returned before the cloud was asked.
+	// Went records that the cloud showed an object at one moment (from), and at another moment (to) when it was asked later. The
+	// history of each moment is the result of Number from before that question.
 	Went(ctx context.Context, from, to edge.Moment)
 }
 
@@ -524,9 +524,9 @@ func (p *Proxy) update(
 	}
 }
 
-// mustLook reports whether to read the cloud's Lease before a PUT. If a leader may have written the Lease, a PUT without that
-// read would almost certainly conflict. If the cloud's renewTime is unknown, the read finds it, because kubelet's must be later.
-// If kubelet made the Lease while cut off, the read finds the Lease that a leader may have created in the cloud since.
+// mustLook reports whether to read the cloud's Lease before a PUT. There are three reasons. A leader may have written the Lease:
+// without the read, the PUT would almost certainly conflict. The cloud's renewTime is unknown: the PUT must not have an earlier
+// one. Or kubelet made the Lease while cut off: a leader may have created the Lease in the cloud since.
 func (p *Proxy) mustLook(sent *coordinationv1.Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -598,7 +598,7 @@ func (p *Proxy) forget() {
 	p.known, p.there, p.gone = nil, time.Time{}, true
 }
 
-// remember stores the cloud's Lease. The parameter there is the Lease's renewTime; zero means unknown. The last answer counts,
+// remember stores the cloud's Lease and its renewTime (the parameter named there; zero means unknown). The last answer counts,
 // even if its revision is lower, because revisions are lower after the cloud was restored from a backup. If an older answer
 // arrives last, that costs one conflict.
 func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {

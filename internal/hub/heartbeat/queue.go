@@ -21,8 +21,8 @@ const (
 	ageShare = 4
 
 	// transit is the time allowed for a renewal's way from the coordinator to the leader. Counted from when the coordinator
-	// stored the renewal, the bound on its age (ageBound) is longer by transit. The leader knows that moment only to about 1 s,
-	// because it renews the election Lease once a second.
+	// stored the renewal, the bound on its age (ageBound) is longer by transit. The leader knows only to about 1 s when the
+	// coordinator stored it, because it tells that from its renewals of the election Lease, one a second.
 	transit = 2 * time.Second
 
 	// parallelMin and parallelMax bound how many writes to the cloud may be under way at a time, each for another node. Between

@@ -250,8 +250,8 @@ func (m *Manager) inKubeconfigs() []byte {
 	return bytes.Join(all, []byte("\n"))
 }
 
-// trusted returns the authorities on disk, or errUnknown. If the notes were made with the present pins (Config.CACertHashes), all
-// these authorities count. Otherwise only the pinned ones count.
+// trusted returns the authorities on disk, or errUnknown. The notes beside them (Notes) say with which pins (Config.CACertHashes)
+// they were made. If those are the present pins, all authorities on disk count, otherwise only the pinned ones.
 func (m *Manager) trusted() (TrustSet, Notes, error) {
 	kept, err := ReadKeyFile(m.disk.File(fileCA))
 	if errors.Is(err, fs.ErrNotExist) {

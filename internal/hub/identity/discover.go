@@ -80,8 +80,8 @@ func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 	return said, err
 }
 
-// namedAuthority returns the configured file that contains the authority. If there is none, it returns the bootstrap token,
-// with which the cloud can be asked for the authority. Its error says why neither works.
+// namedAuthority returns the configured file that contains the cloud's authority. If there is none, it returns the bootstrap
+// token, with which the cloud can be asked for that authority. Its error says why neither works.
 func (m *Manager) namedAuthority() (found source, token string, err error) {
 	bootstrap, err := m.bootstrap()
 	if err == nil && len(bootstrap.authority) > 0 {

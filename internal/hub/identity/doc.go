@@ -13,8 +13,8 @@
 //	client.pem           certificate and key of system:node:NAME
 //	hub.pem              the serving certificate for Pods (openyurt:hub:NAME), the authorities that came with it, and
 //	                     the key
-//	client.request.key   the key of a request under way, so that a restart continues with the same request
-//	client.lock          held while a certificate is requested and written
+//	*.request.key        client or hub: the key of a request under way, so that a restart continues with the same request
+//	*.lock               client or serving: held while a certificate is requested and written; client also for ca.crt
 //
 // Invariants:
 //   - At every instant a certificate file is the old one or the new one, whole.

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// attemptFor bounds one attempt to get a certificate. approvalFor is how long an attempt waits for the approval of a request
-	// that it has made, because some requests are approved automatically, within a second. The others wait for a person, so later
-	// attempts look only once.
+	// attemptFor bounds one attempt to get a certificate. approvalFor is how long the attempt that makes a request waits for its
+	// approval; automatic approval takes about a second. Other requests wait for a person, so a later attempt checks the request
+	// once, and does not wait.
 	attemptFor  = 2 * time.Minute
 	approvalFor = 30 * time.Second
 

@@ -98,10 +98,10 @@ func (m *Manager) Files() (ca, cert, key string) {
 	return ca, pair, pair
 }
 
-// Ensure returns nil once the files exist and the certificate is for this node. If the node has a valid certificate, Ensure makes
-// no request. If the certificate has expired, Ensure tries to replace it for 5 seconds and then returns nil, because a node must
-// also start while it is cut off; Run goes on trying. If there is no certificate, Ensure tries ten times, some minutes in all;
-// its error says what was missing.
+// Ensure returns nil once the files of the method Files exist and the certificate is for this node. If the node has a valid
+// certificate, Ensure makes no request. If the certificate has expired, Ensure tries to replace it for 5 seconds and then returns
+// nil, because a node must also start while it is cut off; Run goes on trying. If there is no certificate, Ensure tries ten
+// times, some minutes in all; its error says what was missing.
 //
 // Ensure must not be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {

@@ -7,9 +7,9 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Notes are stored beside the file of a TrustSet's certificates. No authority is trusted because of the notes alone. If the
-// Manager has pins, and the notes can't be read or were made with other pins, only the pinned authorities of that file are
-// trusted.
+// Notes are what is known of a TrustSet beyond its certificates, such as for how long the cloud has not named an authority. They
+// are stored beside the file of the certificates. No authority is trusted because of the notes alone. If the Manager has pins,
+// and the notes can't be read or were made with other pins, only the pinned authorities in that file are trusted.
 type Notes struct {
 	Version int `json:"version"`
 	// Pins is a digest of the hashes that selected the first authority. These hashes say nothing about its successors.

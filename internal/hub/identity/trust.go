@@ -132,10 +132,10 @@ func (s *TrustSet) add(said []*x509.Certificate, now time.Time) (changes []Chang
 	return changes, nil
 }
 
-// Early returns when to renew a certificate before its usual time, because the authority that signed it has a successor; the zero
-// time means not before. The cloud may stop accepting the old authority at any time. A node does not know which authority signs
-// now, so it requests a certificate to find out. If the old authority still signs, the node asks again later, until two weeks
-// after the change.
+// Early returns when to renew a certificate before its usual time, because the authority that signed it has a successor. The zero
+// time means: at the usual time. The cloud may stop accepting the old authority at any time. A node does not know which authority
+// signs now, so it requests a certificate to find out. If the old authority still signs, the node asks again later, until two
+// weeks after the change.
 func (s TrustSet) Early(leaf *x509.Certificate) time.Time {
 	// backdated is how far Kubernetes' signer dates certificates back, giveUp how long after a change there are renewals.
 	const backdated, giveUp = 5 * time.Minute, 14 * 24 * time.Hour

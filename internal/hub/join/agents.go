@@ -136,7 +136,7 @@ func (h *hand) authorities() (all []string) {
 
 // turn ends those of the node's agents that use the wrong path, and waits until kubelet has started them again. If through is
 // true, the right path is through the hub, otherwise straight to the cloud. Before it ends an agent, turn waits until kubelet has
-// updated the agent's mounted files. It prints what does not work. If it can't end an agent, the hand keeps the error.
+// updated the agent's mounted files. It prints what does not work. If it can't end an agent, h.err gets the error.
 func (h *hand) turn(hub netip.AddrPort, through bool) {
 	if h.err != nil || h.where.DryRun || !h.where.starts() || !hub.IsValid() {
 		return

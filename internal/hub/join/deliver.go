@@ -47,8 +47,9 @@ var ErrNotUpgraded = errors.New("the node was not upgraded")
 // lookPause is between two looks for an answer.
 const lookPause = time.Second
 
-// DeliverUpgrade brings a program to a node, asks for the upgrade, and waits for the node's answer. It returns nil if the
-// node's hub works with the new program. It runs in a Pod, which has no other rights on the node.
+// DeliverUpgrade brings a program to a node, asks for the upgrade, and waits for the node's answer. It returns nil if the node's
+// hub works with the new program. It runs in a Pod that can write DirInbox and read DirOutbox, and has no other rights on the
+// node.
 func DeliverUpgrade(ctx context.Context, c Courier) error {
 	r, err := c.deliver(ctx)
 	if err != nil {

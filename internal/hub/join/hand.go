@@ -25,8 +25,8 @@ const (
 	dirFormer = dirNotes + "/former" // files that have worked, until the changed ones do
 )
 
-// hand changes a node. After its first error it does nothing more, so callers need to check for the error only at the end. A dry
-// run only prints what it would do. All paths are paths on the node, below root.
+// hand changes a node. After its first error it changes nothing more, unless the field anyway is set. So callers need to check
+// for the error only at the end. A dry run only prints what it would do. All paths are paths on the node, below root.
 type hand struct {
 	// ctx is that of the one run that the hand is made for; when it ends, nothing more is done.
 	ctx    context.Context

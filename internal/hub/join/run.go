@@ -386,7 +386,8 @@ func (u *upgrader) startAnew(ctx context.Context) (begun bool, err error) {
 }
 
 // await returns "" once the hub has worked for 5 s (calm). After UpgradeConfig.Wait it returns what is still wrong, or earlier if
-// systemd has restarted the hub twice. The settled program does the checks, because a broken new program must not judge itself.
+// systemd has restarted the hub twice. The former program (FileSettled) does the checks, because a broken new program must not
+// judge itself.
 func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 	until := time.Now().Add(u.cfg.Wait)
 	began := u.system.Restarts(ctx)

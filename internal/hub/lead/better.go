@@ -10,8 +10,8 @@ import (
 
 const (
 	// lineFactor and lineMargin define when another line is better than the leader's, if both or neither are metered. A request
-	// must take lineFactor times as long on the leader's line, and lineMargin longer. Less than lineMargin is always good enough
-	// for a leader, because a busy API server makes pushes wait equally long.
+	// must take lineFactor times as long on the leader's line, and lineMargin longer. A leader whose requests take less than
+	// lineMargin is good enough, because a busy API server makes pushes wait as long on any line.
 	lineFactor = 2
 	lineMargin = 100 * time.Millisecond
 

@@ -3,7 +3,7 @@
 // Machine makes the decision, without I/O. From the state of this hub's two links and of its own campaign it derives the role,
 // whether to campaign and whether to release the Lease. Elector does the I/O. It runs an election on the coordinator's Lease
 // kube-system/yurthub with client-go's elector. While this hub leads, the Elector runs the leader's duty (ElectorConfig.Lead).
-// The duty gets an edge.Term, its fence. Before each action, the duty asks the Term whether the term is still valid.
+// The duty gets an edge.Term. Before each action, the duty asks the Term whether it is still valid.
 //
 // Invariants:
 //   - At most one hub's term is valid at a time, whatever wall clocks say. A term stays valid only for a while after its last
@@ -13,8 +13,9 @@
 //   - Before a hub campaigns, it makes sure that the cloud lets it do a leader's duty. A leader whose duty ends with ErrUnfit
 //     campaigns again after half a minute, or after 4 s if no hub leads by then.
 //   - No hub ends another's term. A Lease that its holder does not release becomes free only by expiry.
-//   - A term ends in this order: its fence falls, the duty's context ends, the duty returns, the Lease is released. If the duty
-//     does not return in time, the Lease is released all the same. The duty can do no harm then, because the fence has fallen.
+//   - A term ends in this order: it becomes invalid (fence.fall), the duty's context ends, the duty returns, the Lease is
+//     released. If the duty does not return in time, the Lease is released all the same. The duty can do no harm then, because
+//     its term is invalid.
 //   - A hub campaigns only while both of its links are up. A leader whose link to the cloud is no longer up releases at once.
 //   - Two processes with the same node name are two candidates; neither mistakes the other's term for its own.
 //   - Run waits for every goroutine that it started, the elector's and the duty's among them.
@@ -87,7 +88,7 @@
 //     (TestTranscripts)
 //   - Standing.Leader: entered when the Lease names another holder; ends when it names somebody else or nobody, or when the
 //     coordinator is lost. (TestCoordinatorBackEmpty)
-//   - fence: entered when a renewal is acknowledged; ends when it falls, or when leaseDuration less fenceMargin is over.
+//   - fence: entered when a renewal is acknowledged; ends with the term, or when leaseDuration less fenceMargin is over.
 //     (TestFence)
 //   - errVacant: entered when the Lease is known to be missing; ends when there is one, or when leaseDuration is over: then this
 //     hub may make it. (TestMissingLease)

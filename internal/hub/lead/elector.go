@@ -99,7 +99,7 @@ func (k *Elector) Renewed() time.Time {
 }
 
 // Run takes part in the election until ctx ends. Then it releases the Lease if this hub holds it, and returns nil. If the duty
-// returns in time, that takes at most about two seconds.
+// returns in time, the release takes at most about two seconds.
 func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
@@ -303,8 +303,8 @@ type duty struct {
 	failure error // why it ended unasked; set before done is closed
 }
 
-// term leads until ctx ends, the elector gives up, the duty returns, or the Lease no longer belongs to this term. It returns
-// after the fence has fallen, and after the duty has returned or leadGrace is over.
+// term leads until ctx ends, the elector gives up, the duty returns, or the Lease no longer belongs to this term. Then it makes
+// the term invalid (fence.fall) and asks the duty to return. term returns when the duty has returned, or after leadGrace.
 func (k *Elector) term(
 	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
 ) *duty {

@@ -33,8 +33,9 @@ var (
 )
 
 // lock is one campaign's access to the election Lease. It implements resourcelock.Interface. Get waits until there is something
-// to decide, and answers from the board. Update writes at most one renewal per renewEvery. Only the elector's goroutine calls
-// these methods. The method release runs after that goroutine has ended.
+// to decide, and answers from the board, which has what this hub knows of the Lease. Update writes at most one renewal per
+// renewEvery. The elector's goroutine calls these methods. The method release, which calls Get, runs after that goroutine has
+// ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -55,8 +56,8 @@ type lock struct {
 
 var _ resourcelock.Interface = (*lock)(nil)
 
-// Get returns the record of the Lease, with its duration limited to leaseDuration. While another hub holds the Lease, Get blocks
-// until the Lease has changed or the holder's time is nearly up.
+// Get returns the record of the Lease, with its duration limited to leaseDuration. If another hub holds the Lease and the elector
+// has its record already, Get blocks until the Lease has changed or the holder's time is nearly up.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if !l.refused.IsZero() {
 		// The coordinator lets no hub lead yet, or not this one. Its answer says until when, but only in words for people.
@@ -124,8 +125,8 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 }
 
 // news waits until the board has something new for the elector, and returns the board's Lease. Without the wait, an idle hub
-// would wake up to ten times a second to find another hub's Lease unchanged. When the holder's time is nearly up, news returns
-// one poll early, because the elector reads the clock before it calls Get.
+// would wake up to ten times a second to find another hub's Lease unchanged. news stops waiting pollMax before the end of the
+// holder's time, because the elector reads the clock before it calls Get.
 func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
 	lease, known, changed := l.board.watch()
 	wait := l.ends.Until(l.wake)

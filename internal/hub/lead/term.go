@@ -27,9 +27,9 @@ type fence struct {
 }
 
 // term returns the term that the fence guards. The term is valid until the fence falls, and only for 3.5 s after this hub sent
-// its last acknowledged renewal. Other hubs wait longer. The term's NotBefore returns when this hub sent its last renewal before
-// the given revision, usually within a second before the coordinator wrote that revision. For a revision from before the term, or
-// one that is older than some 40 s, NotBefore returns false.
+// its last acknowledged renewal. Other hubs wait longer. The term's NotBefore takes a revision, and returns the time at which
+// this hub sent the last renewal with a lower revision. Usually that is at most a second before the coordinator wrote the given
+// revision. If the revision is from before the term, or older than some 40 s, NotBefore returns false.
 func (f *fence) term(transitions int32) edge.Term {
 	return edge.Term{
 		Transitions: transitions, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,

@@ -107,8 +107,8 @@ func (m *Monitor) Failings() uint64 {
 
 // CoreAnswered reports the status of an answer to a core read, or to a request for a Lease, that was sent at sentAt. The
 // parameter "of" names the collection that was read; it is empty for a Lease and for a check. The statuses 502, 503 and 504 are
-// failures. Another 5xx is a failure if it is about a Lease or a check. About a collection, it is a failure if another collection
-// got one within sickFor before. CoreAnswered never blocks. Without Config.Check it changes nothing.
+// failures. Another 5xx is a failure if it is about a Lease or a check. If it is about a collection, it is a failure only if such
+// a 5xx about another collection came within sickFor before. CoreAnswered never blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {
@@ -154,8 +154,8 @@ func (m *Monitor) TrafficOK() {
 	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Ends.Running()}, nil)
 }
 
-// TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. It brings the next probe forward, at
-// most once in Timing.MinGap, and never blocks. A nil error is ignored.
+// TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. If the link is not down and no probe
+// is unanswered, it brings the next probe forward, at most once in Timing.MinGap. It never blocks. A nil error is ignored.
 func (m *Monitor) TrafficFailed(err error) {
 	if err == nil {
 		return

@@ -138,8 +138,8 @@ func Overhear(w http.ResponseWriter, r *http.Request, pass http.Handler) (answer
 // errNotSingle says that a request is not one whose answer is remembered.
 var errNotSingle = errors.New("it does not read one thing")
 
-// single reports whether a request reads one thing, or creates something. The front sends only those creates here that are as
-// good as a read: those of a Pod's token or a review. single returns false for a URL that two parsers could read differently.
+// single reports whether a request reads one thing, or creates something. The only creates that the front sends here are as good
+// as a read: those of a Pod's token or a review. single returns false for a URL that two parsers could read differently.
 func single(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !sound(r.URL) {

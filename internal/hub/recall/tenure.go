@@ -15,8 +15,8 @@ import (
 
 const (
 	// renewAfter is the age at which an equal answer renews a user's Stamp on the disk. Until then the disk is spared the write,
-	// so an answer may hold for up to an hour less than TenureConfig.Limit. The Stamp of a Pod of this node is not renewed for
-	// its age.
+	// so an answer may hold for up to an hour less than TenureConfig.Limit. The Stamp of a Pod of this node is not renewed,
+	// whatever its age.
 	renewAfter = time.Hour
 
 	// The keys in a user's extra under which an API server says what a ServiceAccount's token is bound to.

@@ -13,10 +13,10 @@ import (
 )
 
 // Written answers a write by the handler pass. If the write succeeds or finds no object, Written forgets this client's earlier
-// answers about the object. After a write of a built-in kind's status, Written forgets only the answer in the same form. If the
-// response is the object, this client's later reads may get it from memory (Answers.takes). gone is the object's path if the
-// object is known to be gone. It is a path with a slash behind it if all objects below that path may be gone, and otherwise
-// empty.
+// answers about the object. After a write of a built-in kind's status, Written forgets only the answer to a get with the same
+// Accept header. If the response is the object, this client's later reads may get it from memory (Answers.takes). gone is the
+// object's path if the object is known to be gone, or a path with a slash behind it if all objects below that path may be gone.
+// Otherwise gone is empty.
 func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Handler) (gone string) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.URL.Query().Has("dryRun") { // a dry run changes nothing

@@ -41,9 +41,9 @@ type toll interface {
 
 var errIdle = fmt.Errorf("it carried nothing for %v", idleTimeout)
 
-// carry copies bytes both ways between the asker's connection and the other end, until one of them is closed, ctx ends, the toll
-// allows no more, or nothing is carried for idleTimeout. early is what was already read from the asker. carry returns why it
-// ended. It closes neither connection, but expires the deadlines of both.
+// carry copies bytes both ways between the asker's connection and the other end, until one of them is closed, ctx ends, nothing
+// is carried for idleTimeout, or the parameter by allows no more bytes. early is what was already read from the asker. carry
+// returns why it ended. It closes neither connection, but expires the deadlines of both.
 func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn, by toll, clock ends.Clock) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

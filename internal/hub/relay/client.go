@@ -31,8 +31,8 @@ const (
 	// neighbour's answer, which comes once the neighbour has reached the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
-	// waited is how long a tunnel must have been open to count as the neighbour's failure if nothing came over it. A hub that
-	// closes a tunnel earlier just needs the neighbour no more, because it waits longer for an answer (link.Timing.DownTimeout).
+	// waited is the least age of a tunnel at which its end counts as the neighbour's failure, if nothing came over it. A hub that
+	// closes a tunnel earlier no longer needs it: it waits longer than that for an answer (link.Timing.DownTimeout).
 	waited = time.Second
 	// tries bounds the neighbours that are tried for one connection.
 	tries = 3

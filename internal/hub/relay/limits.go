@@ -36,8 +36,8 @@ func Metered() Limits {
 const (
 	// share divides the bytes of a second and of a day: one neighbour gets at most a fourth of them.
 	share = 4
-	// reserved is how many bytes a neighbour may use in a minute without waiting for what others use. A node's heartbeats and
-	// status need some 10 KB.
+	// reserved is how many bytes a neighbour may use in a minute without waiting for other neighbours' bytes. A node's heartbeats
+	// and status need some 10 KB.
 	reserved = 64 << 10
 	day      = 24 * time.Hour
 )

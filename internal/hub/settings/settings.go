@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// patience is the longest pause before the hub asks a cloud again that has not let it read the ConfigMap for ForgetAfter.
+	// patience is the longest pause before the hub asks again, if the cloud has not let it read the ConfigMap for ForgetAfter.
 	// Such a cloud may have no coordinator-controller.
 	patience = 10 * time.Minute
 	// callTimeout bounds one request.

@@ -78,8 +78,8 @@ func NewAccounts(c AccountsConfig) *Accounts {
 	}
 }
 
-// want sets which accounts a Node needs; the parameter by is that Node's bell. It drops the accounts that no Node needs. If the
-// cloud's history has changed, it schedules all accounts to be read again.
+// want sets which accounts a Node needs; the parameter by identifies the Node, and is rung after each read of an account. want
+// drops the accounts that no Node needs. If the cloud's history has changed, it schedules all accounts to be read again.
 func (a *Accounts) want(by bell, keys map[stream.Key]struct{}, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -99,8 +99,9 @@ func (c client) request(
 	return r, nil
 }
 
-// state decodes the share's present state into the parameter into, and returns the answer's ETag; "" means that it has none. If
-// the parameter known is still the ETag of the present state, state fails with a refusal of code 304.
+// state asks the coordinator for the state of the share (client), and decodes the answer into the parameter into. It returns the
+// answer's ETag; "" means that the answer has none. If the state still has the ETag in the parameter known, state fails with a
+// refusal of code 304.
 func (c client) state(ctx context.Context, known string, into any) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -29,8 +29,8 @@ const (
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
-	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. After that, the mirror's content must belong
-	// to another history, and the carrier pushes everything.
+	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. If the mirror is ahead for longer, its
+	// content seems to belong to another history, and the carrier pushes everything.
 	overAfter = 20 * time.Second
 
 	// laggingFor is how long a resource may be undeclared before the reason is logged: each term begins without declarations.
@@ -124,8 +124,9 @@ func (w *declarer) logMissing(logger klog.Logger, now time.Time, why map[string]
 	}
 }
 
-// current returns the carriers whose resource is complete and current in the mirror, as far as this hub knows. The map why has
-// the reasons why the others are not; it can leave out Optional resources. Both maps are by resource name.
+// current returns the carriers whose resource is complete and current in the mirror, as far as this hub knows. The map why has,
+// for the other resources, the reason why they are not; an Optional resource may be in neither map. Both maps are by resource
+// name.
 func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[string]string) {
 	declared, why = map[string]*carrier{}, map[string]string{}
 	var latest edge.History
@@ -187,8 +188,8 @@ func (c *carrier) lags(now time.Time) (why string) {
 	return ""
 }
 
-// filling returns, by resource, which page of a list from the cloud the hub is reading. For a list that waits until others are
-// done, it returns the sum of their pages and one more, so that the number shows progress.
+// filling returns the progress of the lists that the hub reads from the cloud, by resource: the number of the page that it is
+// reading. For a list that waits for the others, it returns the sum of their numbers plus 1, which grows while they are read.
 func (d *duty) filling() map[string]int {
 	pages, all := map[string]int{}, 0
 	for _, c := range d.all() {

@@ -16,8 +16,8 @@
 // mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
 // acknowledges each batch with a line while the request continues. One batch is under way at a time; meanwhile the next one
 // gathers in the replica. In some cases a carrier pushes everything, in a request of its own: if the mirror is empty, is in
-// another history, refuses changes or stays ahead, or if the replica cannot resume from the mirror's position. One more goroutine
-// writes the Lease.
+// another history, refuses changes or stays ahead of the replica, or if the replica cannot resume from the mirror's position. One
+// more goroutine writes the Lease.
 //
 // Invariants:
 //   - A request begins at the position that the mirror reports. After any failure the carrier asks for the position again before
@@ -39,8 +39,8 @@
 // leader. Usually that is a coordinator that started during a cut and is empty. The Filler takes a turn, by the Lease
 // yurthub-filler, pushes everything that is newer than the mirror's content, and gives up the turn. A filler's content counts in
 // a filled history (edge.History), which is below all of the cloud's histories. So whatever a leader brings later replaces it.
-// The Filler declares nothing current. Hubs with content of their own do not take over a filler's content. After each hub has had
-// its turn, the mirror has the latest state that the pool knows.
+// The Filler declares nothing current. A hub that has content of its own does not replace it by a filler's. After each hub has
+// had its turn, the mirror has the latest state that the pool knows.
 //
 // # What is this node's own
 //
@@ -122,8 +122,8 @@
 //     everything is pushed. (TestTheReplicaHasForgottenWhereTheMirrorStands, TestRefusals)
 //   - carrier.events: entered when a batch is too large for the mirror; ends when batches are taken, each of which may be twice
 //     as large, up to maxEvents. (TestRefusals)
-//   - hopelessPause: entered when a coordinator refuses what waiting seldom changes; ends when hopelessPause is over, or the
-//     answer's Retry-After, of maxRetryAfter at most. (TestACoordinatorOfBefore, TestRefusals)
+//   - hopelessPause: entered when a coordinator refuses a request for a reason that waiting seldom changes; ends when
+//     hopelessPause is over, or the answer's Retry-After, of maxRetryAfter at most. (TestACoordinatorOfBefore, TestRefusals)
 //   - fillings.last: entered when the mirror has said what it has; ends when it answers again, or when the term ends; after
 //     leaseSeconds without an answer, nothing counts as current. (TestFillings)
 //   - refusedOffer: entered when a mirror refuses what this hub fills in; ends when offerPause is over, or when the offer or the

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// eventLife is how long an Event is kept, the same time as by default in Kubernetes. maxKeptEvents bounds how many are kept;
-	// putLocked says which ones are dropped.
+	// eventLife is how long an Event is kept, the same time as by default in Kubernetes. maxKeptEvents bounds how many are kept.
+	// The oldest one that the cloud has is dropped first; if all wait for the cloud, the oldest of all.
 	eventLife     = time.Hour
 	maxKeptEvents = 500
 	// maxEventBytes bounds an Event, which has a few hundred bytes.

@@ -204,7 +204,7 @@ func (f *Filler) offer(ctx context.Context, mirror poolShare, term edge.Term, r 
 }
 
 // turn takes the filler's Lease for one turn; the function done releases the Lease. The coordinator refuses the Lease while
-// another hub has its turn, while a hub leads, and for some seconds after a leader or its own start.
+// another hub has its turn, while a hub leads, and for some seconds after a leader's end or the coordinator's own start.
 func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
 	lease, err := f.lease.get(ctx)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// rights maps the subresources of nodes that a coordinator may use to the verbs for them. kubelet checks proxy for everything
-// that has no subresource of its own, such as exec, attach, port-forward and logs of containers. If kubelet checks two
-// subresources, as for /pods, one right is enough.
+// rights maps the subresources of nodes that a coordinator may use to the verbs for them. For everything that has no subresource
+// of its own, such as exec, attach, port-forward and logs of containers, kubelet checks the subresource "proxy". If kubelet
+// checks two subresources, as for /pods, one right is enough.
 var rights = map[string][]string{
 	"proxy":   {"create", "get"},
 	"metrics": {"get"}, // kubectl top
@@ -28,8 +28,8 @@ type Word struct {
 	Clients []string
 }
 
-// reviewKubelet decides an access review of this node's kubelet. If the result about is false, the user is no coordinator, and
-// the cloud must decide. Otherwise the result why is the reason for a refusal; "" means allowed.
+// reviewKubelet decides an access review of this node's kubelet. If the first result is false, the user is no coordinator, and
+// the cloud must decide. Otherwise the second is the reason for a refusal; "" means allowed.
 func reviewKubelet(
 	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
 ) (about bool, why string) {

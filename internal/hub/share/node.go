@@ -47,8 +47,8 @@ type Overlay interface {
 	// Cut reports whether the cloud is cut off, or may be, or was until a moment ago.
 	Cut(now time.Time) bool
 	// AddTo puts the node's statuses into the objects, in place of the cloud's, and adds the node's Events. The map in gets the
-	// history of each Event's revision. The map said gets a digest (2 or more) of each object that differs from the cloud's. The
-	// parameter cut is the result of Cut.
+	// history of each Event's revision. The map said gets a digest of each object that differs from the cloud's. A digest is at
+	// least 2, because 0 and 1 are marks (fromCloud, foreign). The parameter cut is the result of Cut.
 	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
 	// HasEvent reports whether an Event must still be shown.
 	HasEvent(k stream.Key) bool

@@ -116,8 +116,8 @@ func (t *Taker) forgetStatuses(ctx context.Context) {
 	}
 }
 
-// Cut reports whether the hub must still show what the node says about itself. That ends when the cloud has answered for 30 s
-// (settling), and kubelet has written no status to the Taker for as long.
+// Cut reports whether the hub must still show what the node says about itself: until the cloud has answered for 30 s (settling),
+// and kubelet has written no status to the Taker for as long.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
 // AddTo implements Overlay. It drops Events that are too old, and the status of an object that the cloud has at another revision.

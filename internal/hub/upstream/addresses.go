@@ -60,7 +60,7 @@ func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Du
 
 // followAddresses watches which addresses a server's name has, until ctx ends. Once an address counts as removed, new requests
 // use the present addresses. Requests at the removed address may continue for addressTiming.drain; then their connections are
-// reset. Nothing moves while the server does not answer at a present address.
+// reset. While the server answers at no present address, requests stay where they are.
 func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	timing := u.cfg.addresses
 	ticker := time.NewTicker(timing.look)

@@ -70,12 +70,12 @@
 //     (TestServerWithoutHTTP2, TestCut)
 //   - joiner.held: entered when headers wait for their body; ends when it comes, or when joinFor is over.
 //     (TestHeadersWaitForTheirBody)
-//   - knocker.skip: entered when knocks get no answer; ends when as many probes have done without a knock, knockSkipMost at most.
-//     An answered knock begins the count anew. (TestKnocksWithoutAnAnswer)
+//   - knocker.skip: entered when the second or a later knock in a row gets no answer; ends when 1, 3, 7 and so on up to
+//     knockSkipMost probes have done without a knock. An answered knock begins the count anew. (TestKnocksWithoutAnAnswer)
 //   - absences: entered when a name server leaves out an address in use; ends when it names the address again, or when the
 //     address has been missing for addressTiming.left and the hub has left it. (TestAbsences, TestAnAddressLeaves)
-//   - Way.known: entered when a name server has answered; ends when it answers again. Until then the known addresses are used
-//     when patience is over. (TestNameServerIsGone)
+//   - Way.known: entered when a name server has answered; ends when it answers again. If a lookup fails or takes longer than
+//     patience, the known addresses are used. (TestNameServerIsGone)
 //   - Upstream.credentials: entered when the files are read; ends when pollCredentials is over and changed files are good.
 //     (TestCertificateReload)
 //   - CertClock.latest: entered when a server's certificate is verified; ends when this machine's clock has passed the

@@ -122,8 +122,8 @@ func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Bytes of a body count as framing until the caller reads them. The shown count must not fall when they are read, so it
-	// stands still until the true count has caught up.
+	// Bytes of a body count as framing until the caller reads them, so the true count of framing can fall. The shown count must
+	// not fall. It stands still until the true count has caught up.
 	if carried := total.Load(); carried > known+s.most[direction] {
 		s.most[direction] = carried - known
 	}

@@ -19,8 +19,9 @@ const (
 	knockMost = time.Second
 	// knockTick is how late the kernel's timer may fire.
 	knockTick = 8 * time.Millisecond
-	// nearPing is how far the fastest ping may exceed TCP's shortest round trip, or a quarter of that round trip if it is longer.
-	// Within this limit, the hub assumes that pings and TCP's acknowledgements come from the same machine.
+	// nearPing is how much longer than TCP's shortest round trip the fastest ping may take. A quarter of that round trip counts
+	// instead if it is longer than nearPing. Within this limit, the hub assumes that pings and TCP's acknowledgements come from
+	// the same machine.
 	nearPing = 5 * time.Millisecond
 	// knockSkipMost bounds the number of probes that do without a knock after knocks got no answer.
 	knockSkipMost = 64

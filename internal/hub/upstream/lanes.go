@@ -25,8 +25,8 @@ const (
 	urgent lane = iota
 	// watching is for watches that send only changes, and for the stream of a pool's state without its Pods.
 	watching
-	// bulk is for answers that may be megabytes: lists, watches that begin with the whole list, discovery documents, logs, and
-	// answers from servers other than the API server.
+	// bulk is for request bodies larger than smallBody, and for answers that may be megabytes: lists, watches that begin with the
+	// whole list, discovery documents, logs, and answers from servers other than the API server.
 	bulk
 	laneCount
 )

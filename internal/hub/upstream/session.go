@@ -32,7 +32,8 @@ const (
 	protocolHTTP2 = "h2"
 
 	// dialTimeout and handshakeTimeout bound the two steps of connecting. Each is long enough even if queues delay packets by 4 s
-	// and one packet is lost. If the link goes down, both steps end earlier, except the dial of a Fresh request.
+	// and one packet is lost. If the link goes down, both steps end earlier, except the dial for a request with a connection of
+	// its own (Fresh).
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. It is for a single stuck connection,

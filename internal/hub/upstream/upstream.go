@@ -177,8 +177,9 @@ func better(a, b link.State) bool {
 	return rank[a] > rank[b]
 }
 
-// Moved says that Config.Address and Config.CA return new values from now on. Run then resets every connection and probes the
-// link at once.
+// Moved says that Config.Address and Config.CA return new values from now on. Run then resets every connection. It also hastens
+// the next probe, unless a probe is unanswered or the link is down. While the link is down, Timing.DownInterval decides when the
+// next probe comes.
 func (u *Upstream) Moved() {
 	select {
 	case u.moved <- struct{}{}:
@@ -335,7 +336,7 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 }
 
 // settle makes servers[index], which has just answered, the current server. It does so if the current server has failed this
-// request, or if that server does not serve and its link is not Unknown.
+// request, or if the current server does not serve and its link is not Unknown.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
 	s := u.servers[current]

@@ -35,9 +35,9 @@ func (s *Shown) of(k stream.Key) bool {
 // ConfigMaps shows kubelet some values of ConfigMaps in other forms. Callers get the cloud's values, because they may write them
 // back. Safe for concurrent use.
 //
-// When inputs change, kubelet's watches report the changed ConfigMaps (docs/adr/0019). ConfigMaps.Get applies the same forms to
-// answers from the cloud or from recall. Both change only answers in protobuf, which kubelet asks for by default. The disk keeps
-// the cloud's values.
+// When inputs change, kubelet's watches report the changed ConfigMaps (docs/adr/0019). For single reads, the method Get applies
+// the same forms to answers from the cloud or from recall. An answer in JSON is not changed; kubelet asks for protobuf by
+// default. The disk keeps the cloud's values.
 type ConfigMaps struct {
 	mu  sync.Mutex // orders changes
 	now *live.Value[*forms]

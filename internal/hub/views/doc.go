@@ -5,7 +5,7 @@
 // Service topology: the annotation openyurt.io/topologyKeys keeps a Service's traffic near. The hub shows the Service's
 // EndpointSlices and Endpoints without the endpoints that are not near. kube-proxy, CoreDNS and other clients need no change.
 //
-// The annotation has one of OpenYurt's values (none of which is the label edge.LabelNodePool):
+// The annotation has one of OpenYurt's values (openyurt.io/nodepool is not the label edge.LabelNodePool):
 //
 //   - kubernetes.io/hostname: endpoints on this node.
 //   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. If a node has no pool, or a pool that the hub does not
@@ -102,12 +102,12 @@
 //
 //   - Follower: entered when the link to the cloud goes down; ends when the cloud has answered for settling and shows the same,
 //     or for longest. (TestTheCloudTakesOver, TestTheCloudAgrees)
-//   - round.healed: entered when the cloud answers after a cut; ends when it is cut off again, or with the round.
+//   - round.healed: entered when the cloud answers after a cut; ends when the cloud is cut off again, or with the round.
 //     (TestALinkThatFlaps)
 //   - neighbour.silent: entered when a coordinator that is reached says that a node does not renew; ends when one that is reached
 //     hears it, or with the cut. (TestASilentNode, TestSilentAtOneCoordinator)
-//   - word.kept: entered when the cloud marks a Pod as not ready without its kubelet; ends when kubelet is heard, when the Pod is
-//     gone, or with the cut. (TestTheCloudTakesOver)
+//   - word.kept: entered when the cloud marks a Pod as not ready without having heard its kubelet; ends when kubelet is heard,
+//     when the Pod is gone, or with the cut. (TestTheCloudTakesOver)
 //   - facts.others: entered when home tells of a Pod of another node; ends when a coordinator says otherwise, or with the cut.
 //     (TestACut, TestAnotherHome)
 //   - firstWord: entered when a cut begins; ends when all reached coordinators have told of nodes, or when firstWord is over.
@@ -119,6 +119,6 @@
 //     TestTopologyFollowsTheCloud)
 //   - Entrance.trouble: entered when the hub cannot listen at the node's address; ends when it can.
 //     (TestPodsAreServedWhereTheNodeIs)
-//   - Entrance.told: entered when the hub has an address and a certificate for it; ends when one of them is another, or gone.
-//     (TestPodsAreToldWhereTheHubIs)
+//   - Entrance.told: entered when the hub has a configured address, or the Node's address and a certificate for it; ends when
+//     address or certificate is another, or gone. (TestPodsAreToldWhereTheHubIs)
 package views

@@ -126,7 +126,7 @@ func (f *facts) heardPods(line edge.State) {
 		return
 	}
 	// A Pod that this coordinator reported before and no longer reports is no longer known. A Pod that another coordinator
-	// reported stays, because this coordinator may yet have to hear of it.
+	// reported stays, because this coordinator may not have heard of it yet.
 	for _, words := range []map[stream.Key]*word{f.others, f.told} {
 		for key, w := range words {
 			if _, there := in[key]; !there && w.from == line.Instance {

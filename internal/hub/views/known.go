@@ -14,8 +14,8 @@ type KnownPod struct {
 	UID  string
 	Node edge.NodeName
 	// Revision is the cloud's revision of the Pod. The Pod's state here overrides EndpointSlices and Endpoints of earlier
-	// revisions only, unless Firm is set. Firm means that the cloud may not have heard this state, or has overruled it without
-	// kubelet.
+	// revisions only, unless Firm is set. Firm means that the cloud may not have heard this state, or has marked the Pod as not
+	// ready without having heard kubelet.
 	Revision edge.Revision
 	Firm     bool
 	// IPs are the Pod's addresses, at most one of each family.

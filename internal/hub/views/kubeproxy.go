@@ -8,7 +8,7 @@ import (
 )
 
 // KubeProxy shows kubelet kube-proxy's kubeconfig, which kubeadm makes, with the hub as its server. A kube-proxy with a
-// kubeconfig ignores the address that kubelet tells Pods. KubeProxyInputs returns the inputs.
+// kubeconfig ignores the address that kubelet tells Pods. The function KubeProxyInputs returns the inputs of Form.
 var KubeProxy = Shown{Namespace: "kube-system", Name: "kube-proxy", Key: "kubeconfig.conf", Form: throughHub}
 
 // KubeProxyInputs returns the inputs of KubeProxy: the hub's URL for Pods, and the CA certificates that verify the hub, in PEM.

@@ -25,8 +25,8 @@ const (
 
 // divided says whom a verified chain of certificates identifies, and which authority may sign for whom. Only the pool's authority
 // may sign for operators, because many clusters let ordinary users have client certificates with any group but system:masters.
-// Only the cluster's authority may sign for nodes, because each pool has an authority of its own. A name that begins with
-// "system:" is an error if the pool's authority has signed it.
+// Only the cluster's authority may sign for nodes; the pool's is one of many, because each pool has its own. A name that begins
+// with "system:" is an error if the pool's authority has signed it.
 type divided struct {
 	// poolCA is the PEM file of the pool's authorities, read for each connection. While it is missing, there are none.
 	poolCA string

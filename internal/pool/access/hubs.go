@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// hubsUse lists the resources that hubs use in Kubernetes' API; asHubs refuses nodes all others. RBAC and the Node authorizer
-// decide what a node may do to the objects of these resources.
+// hubsUse lists the resources that hubs use in Kubernetes' API. asHubs lets a node use no other resource. RBAC and the Node
+// authorizer decide what a node may do to the objects of these resources.
 var hubsUse = []use{
 	{coordinationv1.GroupName, "leases", corev1.NamespaceNodeLease}, // heartbeats
 	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own, see RBAC
@@ -31,8 +31,8 @@ func (u use) includes(a authorizer.Attributes) bool {
 		(u.namespace == anyNamespace || u.namespace == a.GetNamespace())
 }
 
-// asHubs refuses nodes everything of Kubernetes' API that hubs don't use. The Node authorizer allows a node more: to write Events
-// in every namespace, its Node, mirror Pods and CSINodes. None of these has a bound, so one node could fill etcd, which ends the
+// asHubs lets nodes do nothing in Kubernetes' API that hubs don't do. The Node authorizer allows a node more: to write Events in
+// every namespace, its Node, mirror Pods and CSINodes. None of these has a bound, so one node could fill etcd, which ends the
 // coordinator. The Node authorizer also lets a node read what its Pods refer to. But here a node itself says which Pods it has,
 // and could invent a Pod to read what other nodes have pushed.
 type asHubs struct {

@@ -39,7 +39,7 @@ func Furnish(ctx context.Context, client kubernetes.Interface) error {
 }
 
 // furnish makes the namespaces of the Leases, and the pool's own Leases, without holders. Any node may take an election Lease
-// without a holder. The Lease leader-informer-sync without a holder and a renewTime means that the pool's resources are not
+// without a holder. While the Lease leader-informer-sync has neither a holder nor a renewTime, the pool's resources are not
 // current, as if that Lease did not exist.
 func furnish(ctx context.Context, client kubernetes.Interface) error {
 	for _, name := range systems {

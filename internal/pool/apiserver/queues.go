@@ -23,8 +23,8 @@ const (
 	mostQueued      = 16 << 20
 	mostQueuedOfAll = 48 << 20
 	queuedShare     = 512 << 10
-	// mostListing bounds a caller's watches that have not sent all of their initial list. It is as many as a caller may have
-	// requests (package limits).
+	// mostListing bounds a caller's watches that have not sent all of their initial list. It is the same number as that of a
+	// caller's ordinary requests (package limits).
 	mostListing = 16
 	// unknownSize is what an object counts whose size nobody can tell, in bytes.
 	unknownSize = 4 << 10

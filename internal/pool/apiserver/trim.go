@@ -19,8 +19,8 @@ import (
 // slimNode). A test fails when the module's version changes, so that somebody checks both again.
 const reviewedVersion = "v1.36.3"
 
-// slimInformers shrinks the second in-process copies of Pods and Nodes to what the Node authorizer and NodeRestriction use.
-// Otherwise 500 Nodes of 8 KB would take 4 MB, mostly lists of images, and as much again in garbage.
+// slimInformers shrinks the informers' copies of Pods and Nodes to what the Node authorizer and NodeRestriction use. Otherwise
+// 500 Nodes of 8 KB would take 4 MB, mostly lists of images, and as much again in garbage.
 func slimInformers(factory informers.SharedInformerFactory) error {
 	if err := factory.Core().V1().Pods().Informer().SetTransform(slimPod); err != nil {
 		return fmt.Errorf("slim the copy of Pods: %w", err)

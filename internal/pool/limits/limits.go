@@ -50,9 +50,10 @@ const (
 	nodesLists kind = "nodes-lists"
 )
 
-// mostRequests, mostLasting and mostLeases are how many requests of a kind a caller may have under way. A hub has a handful of
-// requests and a dozen watches; a leader has one watch more for each shared resource. kubectl has 10 at most. mostOfAll bounds
-// the requests of all callers together, without those of the other kinds: it is kube-apiserver's own number.
+// mostRequests, mostLasting and mostLeases are how many requests of a kind a caller may have under way: ordinary ones, lasting
+// ones such as watches, and those about a Lease. A hub has a handful of requests and a dozen watches; a leader has one watch more
+// for each shared resource. kubectl has 10 at most. mostOfAll bounds the ordinary requests of all callers together: it is
+// kube-apiserver's own number.
 const (
 	mostRequests = 16
 	mostLasting  = 100
@@ -85,8 +86,8 @@ const (
 	renewalEvery = time.Second
 	renewalBurst = 5
 	// othersEvery and othersBurst bound how often a caller may write other Leases: once each othersEvery in the long run, and
-	// othersBurst times at once. Every hub of the pool hears of these Leases. A leader writes two, at most three times a second
-	// together.
+	// othersBurst times at once. Every hub of the pool hears of these Leases. A leader writes two of them: one every second, the
+	// other at most twice a second.
 	othersEvery = 200 * time.Millisecond
 	othersBurst = 20
 	// maxRenewing bounds the paces that are remembered: more than two of each node of a pool.

@@ -242,11 +242,11 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// begins reports whether a push replaces everything that is here. An error says why the push must not be applied. A push
-// replaces everything in three cases:
-//   - The push's history is later.
-//   - The history is the same, the push or an object in it is older, and the leader insists. Then the cloud's history has
-//     changed, and the leader has missed that.
+// begins reports whether a push replaces everything that is here. An error says why the push must not be applied. A push of
+// everything replaces what is here in three cases:
+//   - The push's history is later than the mirror's.
+//   - The histories are the same, the push or an object in it is older than the mirror's, and the leader insists. Then the
+//     cloud's history has changed, and the leader has missed that.
 //   - The later of the two histories is not believable, and the leader insists. Then an earlier leader has lied, or this leader
 //     has seen the cloud change since such a lie.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {

@@ -27,8 +27,8 @@ const (
 	gather = 50 * time.Millisecond
 	// aliveEvery is how often a stream has a line, also without news.
 	aliveEvery = 10 * time.Second
-	// lineTime is how long a reader may take to accept a line. It is longer than aliveEvery, because HTTP/2 ends a stream at
-	// its write deadline even if there is nothing to write.
+	// lineTime is how long a reader may take to accept a line. It is longer than the pause between two lines (aliveEvery),
+	// because HTTP/2 ends a stream at its write deadline even if there is nothing to write.
 	lineTime = 3 * aliveEvery
 	// lifeTime bounds a stream. The caller then begins a new one, for which its right to read is checked again.
 	lifeTime = 10 * time.Minute

@@ -34,8 +34,8 @@ type Subject struct {
 	Make func(random *rand.Rand, k stream.Key, revision edge.Revision) stream.Object
 	// Keys are those that objects have.
 	Keys []stream.Key
-	// View returns the view. The suite also calls it within a test, when the hub restarts; earlier changes must then still apply.
-	// Turn changes at random what the view shows. A nil Turn means that the view always shows the same.
+	// View returns the view. The suite calls View again when it restarts the hub; what Turn has changed before must then still
+	// apply. Turn changes at random what the view shows. A nil Turn means that the view always shows the same.
 	View func() replica.View
 	Turn func(random *rand.Rand)
 }

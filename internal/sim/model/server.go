@@ -93,7 +93,7 @@ func (s *Server) restartLocked() {
 }
 
 // Lag sets how far the watch cache is behind the storage. Changes that the cache has not shown yet appear after the new lag, or
-// earlier.
+// after the former one if that ends earlier.
 func (s *Server) Lag(by time.Duration) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()

@@ -254,7 +254,7 @@ func (h *half) lost() {
 }
 
 // reset tells the other end that the connection is over, if the path lets the message through. If both ends are on the same host,
-// the message arrives even while that host is suspended. n.mu is held.
+// the message arrives even while that host is suspended. The caller must hold the network's lock.
 func (h *half) reset() {
 	n, c := h.from.network, h.from
 	if h.dead {

@@ -30,8 +30,9 @@ type Judgement struct {
 	MonitorPeriod, StartupGrace, Grace time.Duration
 	// EvictionRate and SecondaryEvictionRate are in nodes per second and zone.
 	EvictionRate, SecondaryEvictionRate float32
-	// LargeZone is the number of nodes up to which a zone is small. If at least the share UnhealthyZone of a zone's nodes, and at
-	// least three of them, are not Ready, evictions change: a small zone stops them, and a large zone uses SecondaryEvictionRate.
+	// LargeZone is the number of nodes up to which a zone is small. Evictions change if some of a zone's nodes are Ready, and at
+	// least three, and at least the share UnhealthyZone of all, are not. A small zone then stops evictions, and a large zone uses
+	// SecondaryEvictionRate.
 	LargeZone     int32
 	UnhealthyZone float32
 }

@@ -52,9 +52,9 @@ func (w *World) control(i int) error {
 	return nil
 }
 
-// ending turns an error that breaks off the answer to a watch into a normal end of the answer. For metadata, controller-runtime
-// passes such an error on to another goroutine. If the program is ending, nobody receives the error, and the sender waits for
-// ever. A bubble of testing/synctest does not allow that.
+// ending turns an error that breaks off the answer to a watch into a normal end of the answer. If the watch is of metadata only,
+// controller-runtime passes such an error on to another goroutine. If the program is ending, nobody receives the error, and the
+// sender waits for ever. A bubble of testing/synctest does not allow that.
 type ending struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

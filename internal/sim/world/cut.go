@@ -11,7 +11,8 @@ import (
 // speaks while the age of its Lease is less than quietFrom.
 type cut struct {
 	// since is when the last node was heard before the pool fell silent; zero means that some node speaks and no hold is in
-	// progress. If the pool falls silent again while a hold is in progress, since stays, so no hold in progress is older.
+	// progress. If the pool falls silent again while a hold is in progress, since keeps its value. So every hold in progress
+	// began after since.
 	since time.Time
 	// held are the nodes that must still be held. within are these, and those that were released in the same cut.
 	held, within map[string]bool
@@ -86,10 +87,10 @@ func (c *cut) fall(last time.Time, nodes map[string]*facts) {
 	}
 }
 
-// heal releases nodes. A node that speaks is released if it is well. A silent node is released if nodes have spoken for long
-// enough (the constant heals), a witness exists, and no leader with a young report hears that node. A witness is a leader with a
-// young report that hears a node of the cut, not counting its own node. In a pool of two, or without any report, no witness is
-// needed.
+// heal releases nodes. A node that speaks is released if it is Ready and nothing evicts its Pods. A silent node is released if
+// nodes have spoken for long enough (the constant heals), a witness exists, and no leader with a young report hears that node. A
+// witness is a leader with a young report that hears a node of the cut, not counting its own node. In a pool of two, or without
+// any report, no witness is needed.
 func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.at.IsZero() })
 	nobody := len(reports) == 0 || len(nodes) <= 2
@@ -112,13 +113,14 @@ func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
 const (
 	// quietFrom is the age from which on a Lease means that its node does not speak: 3/4 of silence-after, which is 40 s.
 	quietFrom = 30 * time.Second
-	// cutFor is how long a pool must have been silent before it has to be held. kube-controller-manager taints a node 50 s after
-	// the node's last heartbeat.
+	// cutFor is how long a pool must have been silent before it has to be held. It is less than the 50 s after which
+	// kube-controller-manager taints a silent node.
 	cutFor = 45 * time.Second
 	// atOnce is the most that lies between the last heartbeats of nodes that fell silent together. It is --silence-after (40 s)
 	// less the time that kube-controller-manager may take to see a heartbeat.
 	atOnce = 40*time.Second - verdict
 	// heals is how long nodes must have spoken before a silent node is released. young is the age from which on a report does not
-	// count.
+	// count. The product uses --silence-after (40 s) for both. Each differs from that by 2 s, so that the oracle demands a little
+	// less.
 	heals, young = 38 * time.Second, 42 * time.Second
 )

@@ -74,7 +74,7 @@ type facts struct {
 	// These fields say for how long something has been so; 0 means that it is not so now.
 	//
 	//	lived       kubelet and hub run
-	//	routed      the same route is whole
+	//	routed      one and the same way of the node's heartbeats to the cloud is whole (route)
 	//	lined       the node's own line is whole
 	//	judged      the cloud and kube-controller-manager are unharmed
 	//	controlled  the cloud and a replica of coordinator-controller are unharmed; counts anew when any replica becomes harmed
@@ -450,9 +450,9 @@ type slotFacts struct {
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
 	led     time.Time
 	version string
-	// holder is the hub that last led, and lease is the UID of its election Lease. former is set only at a look that finds
-	// another holder with a new Lease, because the old Lease is gone. Its value is how long ago the former holder was last seen
-	// to renew. At all other looks it is zero.
+	// holder is the hub that last led, and lease is the UID of its election Lease. former is set only if a look finds another
+	// holder with a new Lease, which means that the coordinator has begun anew. It is the time since the former holder was last
+	// seen to renew. Otherwise it is zero.
 	holder string
 	lease  types.UID
 	former time.Duration

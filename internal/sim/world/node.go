@@ -290,8 +290,8 @@ func aNode(m *machine, pool string) *corev1.Node {
 	}
 }
 
-// steady makes one node of a second pool, which has no hubs and to which nothing happens. While this zone is healthy,
-// kube-controller-manager evicts at the full rate from a zone that has no Ready node.
+// steady makes one node of a second pool, which has no hubs and to which nothing happens. As long as this second pool's zone is
+// healthy, kube-controller-manager evicts at the full rate from a zone that has no Ready node.
 func (w *World) steady(i int) error {
 	m, err := w.machine(fmt.Sprintf("s%d", i), fmt.Sprintf("10.0.2.%d", i))
 	if err != nil {

@@ -170,7 +170,7 @@ const (
 	// verdict is how long kube-controller-manager may take to see a change of a Lease: two of its periods, of 5 s each.
 	verdict = 10 * time.Second
 	// sees is how long kube-controller-manager may take until it follows the API server again. client-go's longest pause between
-	// two tries is 30 s, to which chance adds up to 30 s.
+	// two tries is 30 s, to which chance adds up to 30 s. The bound leaves another 30 s.
 	sees = 90 * time.Second
 	// aged is how long after kubelet's last heartbeat a renewal may still be written.
 	aged = 12 * time.Second
@@ -187,8 +187,9 @@ const (
 	blind = 20 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
-	// hears is how long a node may take to learn that another one relays. The other node must send its next heartbeat, and then
-	// the node must ask. A hub asks each minute (relay's keepEvery), or 10 s after a question that failed.
+	// hears is how long a node may take to learn that another one relays. First the other node sends its next heartbeat, which
+	// may take 10 s. Then the node's hub asks the coordinator: within a minute (relay's keepEvery), or 10 s later if that
+	// question fails.
 	hears = 90 * time.Second
 	// term is how long a leader may lead after it has renewed its term. It is edge.ElectionTerm, less the second by which Look
 	// may see the renewal late.
@@ -231,9 +232,9 @@ const (
 	// docs/wan-cost.md). A leader also follows 7 selections at the cloud. Each of them begins again after 5 to 10 minutes with a
 	// list and a watch, by chance all of them in one minute.
 	asksCloud = 7 + 1 + 1 + 7*2
-	// asksPool is 7 copies of heartbeats, one stream of the pool's state (a new one each 10 minutes), and 2 questions which nodes
-	// relay (relay's keepEvery). The hub also serves 3 resources to Pods from the coordinator (docs/pool-resources.md). These
-	// begin again as the selections at the cloud do.
+	// asksPool is what a hub asks a coordinator. It sends 7 copies of heartbeats. It opens one stream of the pool's state, every
+	// 10 minutes. It asks twice which nodes relay (relay's keepEvery). It follows 3 resources for Pods (docs/pool-resources.md).
+	// Each of them may begin again with a list and a watch, all of them in the same minute.
 	asksPool = 7 + 1 + 2 + 3*2
 	// asksLeading adds what a leader does. It renews its term 61 times (lead's renewEvery). It asks 31 times how far the mirror
 	// has come, and declares 31 times what is current (docs/TOUR.md). It reads the election Lease once. It pushes 4 resources,

@@ -37,7 +37,7 @@ var read = []schema.GroupResource{
 // readNamespace is the only namespace that has objects of the resources in read.
 const readNamespace = "data"
 
-// edits changes a few objects of each resource in the cloud by chance: it makes, changes and deletes them, mostly one by one, and
+// edits changes a few objects of each resource in the cloud at random: it makes, changes and deletes them, mostly one by one, and
 // sometimes 20 at once. No event hinders it, because its client needs no network.
 type edits struct {
 	client kubernetes.Interface
@@ -130,8 +130,8 @@ func (w *World) watches() error {
 	return nil
 }
 
-// runReader reads through the hub: with client-go's reflectors, and a single ConfigMap every 3 s. The reflectors of every other
-// node list first. Those of the other nodes get the present objects in their watch.
+// runReader reads through the hub: with client-go's reflectors, and a single ConfigMap every 3 s. On every second node the
+// reflectors list first. On the rest of the nodes they get the present objects in their watch.
 func (n *node) runReader(ctx context.Context, p *network.Process) error {
 	if !n.hasToken(ctx) {
 		return nil

@@ -48,7 +48,7 @@ type server struct {
 
 	mu sync.Mutex
 	// asked counts the requests of each caller by kind (see kindOf). renewals counts how often each caller has renewed a node's
-	// Lease with the same stamp.
+	// Lease with the same renewTime (stamp).
 	asked    map[string]map[string]int
 	renewals map[renewal]int
 }
@@ -91,8 +91,8 @@ func (s *server) renews(r *http.Request) {
 	s.renewals[renewal{name, caller(r), stamp}]++
 }
 
-// most returns the caller that has renewed a node's Lease most often with one and the same stamp in the last minutes
-// (remembered). It also returns how often.
+// most returns the caller that, in the last minutes (remembered), has renewed a node's Lease most often with one and the same
+// renewTime (stamp). It also returns how often.
 func (s *server) most(node string) (by string, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +244,7 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// balanced returns a function with which a hub dials the cloud through a balancer. The hub of every other node gets the second
+// balanced returns a function with which a hub dials the cloud through a balancer. The hubs of every second node get the second
 // API server while that server passes the balancer's checks. Existing connections stay where they are.
 func (n *node) balanced(
 	dial func(context.Context, string, string) (net.Conn, error),

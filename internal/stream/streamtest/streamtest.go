@@ -34,9 +34,9 @@ type SourceHarness interface {
 	Change(events ...stream.Event)
 	// Revision is the far side's latest, never 0.
 	Revision() edge.Revision
-	// Compact makes the far side forget. From then on the far side refuses a watch after anything older than upTo with
-	// ErrExpired, but not one after upTo. The function change makes one more change happen, for a far side that forgets only when
-	// new changes come.
+	// Compact makes the far side forget. From then on, a watch after a revision older than upTo fails with ErrExpired, and a
+	// watch after upTo does not. The function change makes one more change happen, for a far side that forgets only when new
+	// changes come.
 	Compact(upTo edge.Revision, change func())
 }
 
