@@ -165,6 +165,7 @@ var law = []struct {
 	{"internal/pool/shareserver",
 		[]string{
 			"internal/doubt", "internal/edge", "internal/ends", "internal/pool/exchange", "internal/replica", "internal/stream",
+			"internal/stream/edit",
 		},
 		"what is pushed does not depend on who leads, nor on who reads it: it is told, and asked"},
 	{"internal/pool/apiserver", nil, "kube-apiserver is Kubernetes' own: what is ours is given to it"},

@@ -88,8 +88,8 @@
 //     (TestTranscripts)
 //   - Standing.Leader: entered when the Lease names another holder; ends when it names somebody else or nobody, or when the
 //     coordinator is lost. (TestCoordinatorBackEmpty)
-//   - fence: entered when a renewal is acknowledged; ends with the term, or when leaseDuration less fenceMargin is over.
-//     (TestFence)
+//   - fence: entered when a renewal is acknowledged; ends when the term ends, or when leaseDuration less fenceMargin is
+//     over. (TestFence)
 //   - errVacant: entered when the Lease is known to be missing; ends when there is one, or when leaseDuration is over: then this
 //     hub may make it. (TestMissingLease)
 //   - lock.suspect: entered when a write of the Lease is sent; ends when it is acknowledged, or when the Lease is read.
