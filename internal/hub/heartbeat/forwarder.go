@@ -275,7 +275,11 @@ func (r *round) finish(node edge.NodeName, cloud *coordinationv1.Lease, why reas
 	case "":
 		r.queue.accepted(node)
 	case reasonRefused:
-		r.queue.refuse(node, now)
+		least := refusedMin
+		if errors.Is(err, errLarge) {
+			least = largePause
+		}
+		r.queue.refuse(node, now, least)
 	}
 	if doubts(err) && !r.asking && r.config.Right != nil && r.ctx.Err() == nil {
 		r.asking = true
@@ -349,6 +353,10 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 				return fresh, "", nil // it has taken effect
 			}
 		}
+		if current.Lease != nil && current.Size() > maxLease {
+			return nil, reasonRefused, fmt.Errorf("%w: %d bytes; delete it, and the node's kubelet makes another", errLarge,
+				current.Size())
+		}
 		lease, why := forward(s.lease, current)
 		if why != "" {
 			return current.Lease, why, nil
@@ -378,6 +386,9 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 	}
 	return nil, reasonRefused, fmt.Errorf("write the Lease in the cloud, %d times: %w", attempts, refused)
 }
+
+// errLarge says that a node's Lease is not written because of its size.
+var errLarge = errors.New("the Lease in the cloud is too large")
 
 // doubts reports whether an error may be about this hub's right to forward, and not about one Lease.
 func doubts(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

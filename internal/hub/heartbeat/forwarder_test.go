@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -493,6 +494,41 @@ func TestOneRefusedLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestALargeLeaseInTheCloud: a node whose Lease in the cloud is large, as a node with root can make it, has the leader read it
+// seldom and write it never.
+func TestALargeLeaseInTheCloud(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		ended := d.lead()
+		d.report("thief")
+		d.cloud.Edit(space, "thief", func(l *coordinationv1.Lease) {
+			l.OwnerReferences = []metav1.OwnerReference{{Name: strings.Repeat("x", 1400<<10)}}
+		})
+		d.cloud.Calls()
+		for range 30 {
+			for range 20 {
+				time.Sleep(500 * time.Millisecond)
+				d.beat("thief", true)
+			}
+			d.beat("thief", false)
+			d.beat("victim", true)
+			if d.age("victim") != 0 {
+				t.Fatal("the victim's heartbeat was not forwarded")
+			}
+		}
+		d.leadsOn(ended)
+		for i, c := range slices.DeleteFunc(d.cloud.Calls(), func(c hubtest.LeaseCall) bool { return c.Name != "thief" }) {
+			if c.Verb != "get" || i > 0 {
+				t.Errorf("in five minutes, request %d for the large Lease: %s", i, c.Verb)
+			}
+		}
+		d.cloud.Edit(space, "thief", func(l *coordinationv1.Lease) { l.OwnerReferences = nil })
+		time.Sleep(largePause)
+		if d.beat("thief", true); d.age("thief") != 0 {
+			t.Error("the Lease is small again, and is not forwarded")
+		}
+	})
 }
 
 // TestRefusalsAreForgotten: a coordinator that tells of ever new nodes, whose Leases the cloud refuses, fills no memory.

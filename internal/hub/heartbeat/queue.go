@@ -39,6 +39,10 @@ const (
 	// refusedMin and refusedMax bound the pause of a node whose Lease the cloud has refused; it doubles each time.
 	refusedMin = time.Second
 	refusedMax = 30 * time.Second
+	// largePause is the pause of a node whose Lease in the cloud has more than maxLease bytes. Each write first reads that Lease
+	// over the leader's line. An honest Lease has about 1 KB; a node with root can have one of 1.5 MB.
+	largePause = 10 * time.Minute
+	maxLease   = 32 << 10
 )
 
 // reason says why a renewal was not forwarded.
@@ -339,13 +343,14 @@ func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.
 	}
 }
 
-// refuse records that the cloud has refused a node's Lease, and makes the node's next renewal wait. The node may have caused the
-// refusal. Without the wait, the node could use up the writes that all nodes need.
-func (q *queue) refuse(node edge.NodeName, now time.Time) {
+// refuse records that the cloud has refused a node's Lease, and makes the node's next renewal wait, for the time least or longer.
+// The node may have caused the refusal. Without the wait, the node could use up the writes that all nodes need.
+func (q *queue) refuse(node edge.NodeName, now time.Time, least time.Duration) {
 	was, pause := q.refused[node], refusedMin
 	if now.Sub(was.until) < refusedMax {
 		pause = min(2*was.pause, refusedMax)
 	}
+	pause = max(pause, least)
 	q.refused[node] = refusal{pause, now.Add(pause)}
 }
 

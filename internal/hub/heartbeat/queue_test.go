@@ -153,7 +153,7 @@ func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 		l.done(edge.NodeName(f[2]), nil, 0)
 	case "refused":
 		l.done(edge.NodeName(f[2]), nil, 0)
-		l.refuse(edge.NodeName(f[2]), now)
+		l.refuse(edge.NodeName(f[2]), now, 0)
 	case "taken":
 		l.done(edge.NodeName(f[2]), nil, 0)
 		l.accepted(edge.NodeName(f[2]))
