@@ -23,23 +23,28 @@ import (
 // arrive.
 const trusted = 1 << 20
 
+// ObjectBytes is what an object of a list takes in memory, besides its Raw: a Key, a Revision, and a replica's place for it.
+const ObjectBytes = 256
+
 // ErrTooLarge says that a list is larger than its reader allows.
 var ErrTooLarge = errors.New("the list is too large")
 
-// ReadList reads a list as an API server answers it. A list of more than maxBytes is ErrTooLarge. cont is the continue token,
-// empty for the last part. Each object is an allocation of its own, so that each can be freed alone. The objects are sorted by
-// Key.Compare, whatever their order in the list. Servers over etcd sort "a-b/x" before "a/x".
+// ReadList reads a list as an API server answers it. A list of more than maxBytes is ErrTooLarge, where each object counts as
+// ObjectBytes more than its own. cont is the continue token, empty for the last part. Each object is an allocation of its own,
+// so that each can be freed alone. The objects are sorted by Key.Compare, whatever their order in the list. Servers over etcd
+// sort "a-b/x" before "a/x".
 //
 // ReadList refuses a list that is cut anywhere, has no revision, has one key twice, or has an object that is newer than the list.
 // The reason is that every object that a list lacks counts as deleted.
 func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {
 	b := &io.LimitedReader{R: r, N: maxBytes + 1}
+	each := func() { b.N -= ObjectBytes }
 	var meta metav1.ListMeta
 	switch e {
 	case Protobuf:
-		s, meta, err = readProtobufList(&counted{r: bufio.NewReaderSize(b, readAhead)}, maxBytes)
+		s, meta, err = readProtobufList(&counted{r: bufio.NewReaderSize(b, readAhead)}, maxBytes, each)
 	case JSON:
-		s, meta, err = readJSONList(b)
+		s, meta, err = readJSONList(b, each)
 	default:
 		err = errNoEncoding
 	}
@@ -135,8 +140,8 @@ func unexpected(err error) error {
 	return err
 }
 
-// readProtobufList reads a runtime.Unknown that holds a list.
-func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListMeta, err error) {
+// readProtobufList reads a runtime.Unknown that holds a list. It calls each for each object.
+func readProtobufList(c *counted, maxBytes int64, each func()) (s Snapshot, meta metav1.ListMeta, err error) {
 	begin, err := c.bytes(int64(len(magic)))
 	if err != nil {
 		return s, meta, err
@@ -165,7 +170,7 @@ func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListM
 			return s, meta, errors.New("malformed envelope: it has two contents")
 		case number == edit.UnknownRaw:
 			content = true
-			if s.Objects, meta, err = readProtobufItems(c, size); err != nil {
+			if s.Objects, meta, err = readProtobufItems(c, size, each); err != nil {
 				return s, meta, err
 			}
 		case number == edit.UnknownTypeMeta && typeMeta != nil:
@@ -194,7 +199,7 @@ func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListM
 }
 
 // readProtobufItems reads a list's message.
-func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.ListMeta, err error) {
+func readProtobufItems(c *counted, size int64, each func()) (objects []Object, meta metav1.ListMeta, err error) {
 	for end := c.n + size; c.n != end; {
 		number, size, err := c.field()
 		if err != nil {
@@ -228,6 +233,7 @@ func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.Li
 				return nil, meta, fmt.Errorf("item %d: %w", len(objects), err)
 			}
 			objects = append(objects, object)
+			each()
 		default:
 			if err := c.discard(size); err != nil {
 				return nil, meta, err
@@ -238,7 +244,7 @@ func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.Li
 }
 
 // readJSONList reads a list token by token.
-func readJSONList(r io.Reader) (s Snapshot, meta metav1.ListMeta, err error) {
+func readJSONList(r io.Reader, each func()) (s Snapshot, meta metav1.ListMeta, err error) {
 	d := json.NewDecoder(r)
 	if err := delimiter(d, '{'); err != nil {
 		return s, meta, err
@@ -269,7 +275,7 @@ func readJSONList(r io.Reader) (s Snapshot, meta metav1.ListMeta, err error) {
 		case "metadata":
 			err = d.Decode(&meta)
 		case "items":
-			s.Objects, err = readJSONItems(d)
+			s.Objects, err = readJSONItems(d, each)
 		default:
 			var ignored json.RawMessage
 			err = d.Decode(&ignored)
@@ -295,7 +301,7 @@ func readJSONList(r io.Reader) (s Snapshot, meta metav1.ListMeta, err error) {
 	return s, meta, err
 }
 
-func readJSONItems(d *json.Decoder) ([]Object, error) {
+func readJSONItems(d *json.Decoder, each func()) ([]Object, error) {
 	token, err := d.Token()
 	if err != nil || token == nil { // null: an empty list of some programs
 		return nil, err
@@ -314,6 +320,7 @@ func readJSONItems(d *json.Decoder) ([]Object, error) {
 			return nil, fmt.Errorf("item %d: %w", len(objects), err)
 		}
 		objects = append(objects, object)
+		each()
 	}
 	return objects, delimiter(d, ']')
 }

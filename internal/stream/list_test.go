@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,13 +53,14 @@ func TestListsOfKubernetesAreReadAndWrittenAlike(t *testing.T) {
 	for _, e := range encodings {
 		for kind, list := range lists(e) {
 			data := kubernetesObject(t, e, list)
+			most := int64(len(data) + apimeta.LenList(list)*stream.ObjectBytes)
 			var written []byte
 			for how, deliver := range deliveries {
 				if kind == "ConfigMap" && how == "by the byte" {
 					continue // 3 MiB of it
 				}
 				t.Run(fmt.Sprint(e, kind, how), func(t *testing.T) {
-					s, rest, err := stream.ReadList(deliver(bytes.NewReader(data)), e, int64(len(data)))
+					s, rest, err := stream.ReadList(deliver(bytes.NewReader(data)), e, most)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -92,8 +94,8 @@ func TestListsOfKubernetesAreReadAndWrittenAlike(t *testing.T) {
 					}
 				})
 			}
-			if _, _, err := stream.ReadList(bytes.NewReader(data), e, int64(len(data)-1)); err == nil ||
-				!strings.Contains(err.Error(), fmt.Sprint(len(data)-1)) {
+			if _, _, err := stream.ReadList(bytes.NewReader(data), e, most-1); !errors.Is(err, stream.ErrTooLarge) ||
+				!strings.Contains(err.Error(), fmt.Sprint(most-1)) {
 				t.Errorf("%v %s: one byte more than allowed: %v, want an error that tells the limit", e, kind, err)
 			}
 		}

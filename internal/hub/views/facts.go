@@ -2,6 +2,7 @@ package views
 
 import (
 	"maps"
+	"net"
 	"slices"
 	"time"
 
@@ -9,8 +10,21 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// maxPods bounds the known Pods of other nodes. It is far more than a coordinator accepts.
-const maxPods = 20_000
+const (
+	// maxPods bounds the known Pods of other nodes. It is far more than a coordinator accepts.
+	maxPods = 20_000
+	// maxPodBytes bounds the names and addresses of each. Kubernetes' names, UIDs and addresses have 700 bytes at most.
+	maxPodBytes = 1 << 10
+)
+
+// sizeOf returns the bytes of a Pod's names and addresses.
+func sizeOf(p edge.PodPresence) int {
+	n := len(p.Namespace) + len(p.Name) + len(p.UID) + len(p.Node)
+	for _, ip := range p.IPs {
+		n += net.IPv6len + len(ip.Zone())
+	}
+	return n
+}
 
 // word is the last status of a Pod that came from its kubelet.
 type word struct {
@@ -107,6 +121,9 @@ func (f *facts) heard(slot int, home bool, line edge.State) {
 func (f *facts) heardPods(line edge.State) {
 	in := make(map[stream.Key]struct{}, len(line.Pods))
 	for _, p := range line.Pods {
+		if sizeOf(p) > maxPodBytes {
+			continue
+		}
 		key := keyOf(p.PodName)
 		in[key] = struct{}{}
 		words := f.others
@@ -141,7 +158,7 @@ func (f *facts) heardNodes(slot int, line edge.State) {
 	named := make(map[edge.NodeName]struct{}, len(line.Nodes))
 	for _, n := range line.Nodes {
 		named[n.Name] = struct{}{}
-		if n.Name == f.node || f.nodes[n.Name] == nil && len(f.nodes) >= maxPods {
+		if n.Name == f.node || len(n.Name) > maxPodBytes || f.nodes[n.Name] == nil && len(f.nodes) >= maxPods {
 			continue
 		}
 		if f.nodes[n.Name] == nil {

@@ -257,6 +257,15 @@ func TestTheSameIsTheSame(t *testing.T) {
 // TestBounded: a coordinator cannot fill this hub's memory.
 func TestBounded(t *testing.T) {
 	f := newFacts("n1")
+	long := strings.Repeat("x", maxPodBytes+1)
+	named, at := pod("p", "n2"), pod("q", "n2")
+	named.UID, at.IPs = long, []netip.Addr{netip.MustParseAddr("fe80::1%" + long)}
+	f.heard(0, true, edge.State{
+		Pods: []edge.PodPresence{pod(long, "n2"), named, at}, Nodes: []edge.NodePresence{{Name: edge.NodeName(long)}},
+	})
+	if len(f.others) != 0 || len(f.nodes) != 0 {
+		t.Errorf("%d Pods and %d nodes with long names are known", len(f.others), len(f.nodes))
+	}
 	var l edge.State
 	for i := range maxPods + 10 {
 		l.Pods = append(l.Pods, pod(fmt.Sprint("p", i), "n2"))
