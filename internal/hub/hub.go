@@ -9,8 +9,7 @@
 //	                       │                  ▼        │                       │
 //	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
 //	                       │                  ▲     ▲ share: this node's own; while leading, the pool's
-//	                       │  cloud ─┐        │     │
-//	                       ├── cache: lists and watches, from replicas that are fed ──▶ disk
+//	                       ├── cache: lists and watches, from replicas that the cloud or the mirror feeds ──▶ disk
 //	                       │      └─ seen through views, which know what the pool says of its Pods
 //	                       ├── recall: the cloud's last answers to single reads ──▶ disk
 //	                       └── share.Taker: kubelet's writes that the cloud does not answer ──▶ the coordinator
@@ -23,8 +22,8 @@
 //
 // This package is the wiring. hub.go connects all parts. following.go sets up the caches, and which clients are answered from
 // them. settings.go applies settings that may change while the hub runs, and serving.go opens the ports. Each part knows only
-// what its own Config names. Every hub has all parts that others use. Without a coordinator, for example, its Membership takes no
-// part in a pool.
+// what its own Config names. A part that another part uses always exists. Without a coordinator, for example, the hub has a
+// Membership that takes no part in a pool.
 package hub
 
 import (

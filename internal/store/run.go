@@ -251,8 +251,8 @@ func (s *Store) doneLocked(jobs []*job) {
 	s.roomLocked()
 }
 
-// failLocked stops writing. Queued changes of collections are lost, including those being written, and their Sinks need a
-// Replace. Removals and blobs stay queued.
+// failLocked stops writing. It drops the queued changes of collections, including those being written. Their Sinks then need a
+// Replace. It keeps queued blobs, and queued removals of whole collections and of blobs.
 func (s *Store) failLocked(err error, jobs ...*job) {
 	s.setFailureLocked(err)
 	for _, j := range jobs {

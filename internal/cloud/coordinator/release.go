@@ -18,9 +18,10 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// release removes a YurtCoordinator. If holds is true, this YurtCoordinator counts for its pool. Then release first removes the
-// ConfigMap by which hubs find coordinators, and waits until the workload is gone. The workload goes because reconcileFleet takes
-// the NodePool's labels away. All other objects go last.
+// release removes a YurtCoordinator. holds says that it is not a second one for its pool. If holds is false, release only takes
+// the finalizer away. If holds is true, release first removes the ConfigMap by which hubs find coordinators. Then it waits until
+// the workload is gone: reconcileFleet takes the NodePool's labels away, and the YurtAppSets no longer select the pool. Then it
+// removes all other objects of the pool, and last it takes the finalizer away.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil

@@ -103,7 +103,8 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 }
 
 // planExclude edits the label that excludes a node from the count of a zone's losses. A node that is shown NotReady must have
-// it. Above a certain share of losses, kube-controller-manager stops evicting, even from dead nodes.
+// it. If a large part of a zone's nodes is lost, but not all, kube-controller-manager evicts more slowly, even from dead nodes.
+// In a zone of up to 50 nodes it then stops.
 func planExclude(node *corev1.Node, shown bool) Edit {
 	value, labelled := node.Labels[edge.LabelExcludeDisruption]
 	if labelled && value != edge.ExcludedCloudLinkDown {

@@ -1,12 +1,12 @@
 // Package upgrades brings the hubs of pools to the version that PoolSettings want.
 //
 //	plan     who is next, and when to stop: pure, from what nodes and their upgraders say
-//	pods     the upgraders: a Pod of the version's image that pulls it, and one that delivers its program to its node
+//	pods     the upgraders, Pods with the version's image: one only has the image pulled, one delivers the program to the node
 //	fleet    the controller, for all pools at once: when one pool is done, it may be another's turn
 //
-// An upgrader's Pod can write into one directory of its node, as a user without privileges, and do nothing else there. The node
-// accepts the program that the Pod brings only if it is signed (internal/hub/join). So an attacker who has taken over this
-// controller can choose among releases, but can't supply a program.
+// An upgrader's Pod runs as a user without privileges. On its node it can write into one directory and read another one, and do
+// nothing else. The node accepts the program that the Pod brings only if it is signed (internal/hub/join). So an attacker who has
+// taken over this controller can choose among releases, but can't supply a program.
 //
 // Invariants: after a node went back from a version, no other node gets that version. That lasts until somebody removes that
 // node's upgrader or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The next

@@ -100,12 +100,13 @@ type Stand struct {
 	vacant time.Time // since when no hub leads there, as it seems; zero means that one does, or that it is unknown
 }
 
-// Step takes this hub's standing in the slot's election, and when the hub last saw a leader renew its term there. It returns the
-// link state that the election must use as its link to the cloud, and when to call Step again; zero means never.
+// Step returns the link state that the slot's election must use as its link to the cloud. The second result is when to call
+// Step again; zero means never. The parameter there is this hub's standing in the slot's election, and renewed is when this hub
+// last saw a leader renew its term there.
 //
 // The election at home uses the state of the real link. At another slot this hub campaigns while it leads at home, so that
-// normally one hub leads everywhere. But the leader at home may not reach a coordinator that is some node's only one. So a hub
-// also campaigns where no hub has led for a while, and then stays the leader there.
+// normally one hub leads at all slots. But some node may reach only a coordinator that the leader at home does not reach. So a
+// hub also campaigns at a slot where no hub has led for a while (vacancy), and then stays the leader there.
 func (s *Stand) Step(
 	now time.Time, there lead.Standing, renewed time.Time, elsewhere, leadsAtHome bool, cloud link.State,
 ) (link.State, time.Time) {

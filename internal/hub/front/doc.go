@@ -3,13 +3,14 @@
 //
 // Invariants:
 //   - The hub uses the node's certificate only for requests that kubelet has proved to be its own. The hub passes kubelet's token
-//     to nobody. At kubelet's port, a client without credentials gets nothing. A client with credentials of its own acts with
-//     only these.
+//     to nobody. At kubelet's port (10261, for kubelet and the host's other programs), a client without credentials gets
+//     nothing. A client with credentials of its own acts with only these.
 //   - The hub drops a client's forwarding headers (X-Forwarded-*).
 //   - Requests in flight are bounded by class, as at an API server. The node's own heartbeats are a class of their own, so that
 //     no other client can starve them.
 //   - Bodies stream: each piece is passed on as it comes, and flushed unless the length is known beforehand. The hub reads a
-//     request's body whole only if it is small (BodyBytes), or if the request writes a resource that views show (up to maxWrite).
+//     request's body whole in three cases: the body is small (BodyBytes), the request writes a resource that views show (up to
+//     maxWrite), or the request writes the node's own Lease (package heartbeat, up to 256 KiB).
 //     If a watch breaks off upstream, the hub breaks off the client's watch, so that the client notices and connects again.
 //   - If a request fails before an answer has begun, the client gets a metav1.Status. The Status asks the client to retry
 //     (Retry-After) only if the request was a read, or if the server cannot have acted on it.
@@ -24,7 +25,7 @@
 //
 // # Who is kubelet
 //
-// With Proof a node's kubelet and its hub authenticate each other at the hub's own port. The port is on the loopback address, so
+// With Proof a node's kubelet and its hub authenticate each other at kubelet's port. The port is on the loopback address, so
 // every program of the host can connect to it, and can listen there itself while the hub restarts.
 //
 // The hub presents a certificate of its own making, which kubelet's kubeconfig names as the CA. kubelet presents a token that the

@@ -35,9 +35,10 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 // errNodeRefused says that the cloud does not accept the node's own certificate.
 var errNodeRefused = errors.New("the cloud does not accept this node's certificate, which may have expired: see yurthub check")
 
-// nodeAccepted returns an error for a 401 to a request with the node's certificate, so that the 401 counts as no answer. The
-// client cannot mend the hub's certificate. On a 401 from a healthy server, a kubelet whose own certificate has also expired
-// would exit again and again (pkg/kubelet/certificate, Kubernetes 1.36).
+// nodeAccepted returns an error if the cloud answers 401 to a request with the node's certificate, so that the 401 counts as no
+// answer. The client, which cannot mend the hub's certificate, thus gets no 401. kubelet takes a 401 as a sign that the server is
+// healthy. If kubelet's own certificate had expired as well, kubelet would then exit again and again (pkg/kubelet/certificate,
+// Kubernetes 1.36).
 func nodeAccepted(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return errNodeRefused
@@ -45,9 +46,10 @@ func nodeAccepted(response *http.Response) error {
 	return nil
 }
 
-// BodyBytes is the size, in bytes, of the largest body that the hub reads whole before it sends it, except in writes of resources
-// that views show (maxWrite). Nearly all bodies that nodes and Pods write are smaller. The limits on requests in flight also
-// bound how many bodies the hub holds.
+// BodyBytes is the size, in bytes, of the largest body that the hub reads whole before it sends it. Two kinds of writes may have
+// larger ones: those of resources that views show (maxWrite), and those of the node's own Lease (package heartbeat, up to
+// 256 KiB). Nearly all bodies that nodes and Pods write are smaller. The limits on requests in flight also bound how many bodies
+// the hub holds.
 const BodyBytes = 64 << 10
 
 // smallBody reads a request's small body and puts it back. It returns nil if the body is not small, or cannot be read to its end.

@@ -20,8 +20,8 @@ const aliveEvery = 10 * time.Second
 // At is where State is asked.
 var At = &url.URL{Scheme: "https", Host: "coordinator"} // a constant
 
-// State returns a transport over which a client reads edge.PathState. It tells every client of heartbeats, whereas a coordinator
-// tells only the leader. Faults see the request with the verb watch.
+// State returns a transport over which the client reads edge.PathState. The server tells each client about heartbeats; a
+// coordinator tells only the leader. Faults see the request with the verb watch.
 func (s *LeaseServer) State(client string) http.RoundTripper { return teller{s, client} }
 
 type teller struct {

@@ -450,7 +450,7 @@ func (k *kubelet) status(p *corev1.Pod) (s corev1.PodStatus, ended bool) {
 var conditions = []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady}
 
 // writeStatuses writes the statuses that kubelet has not written yet. If everything is true, it also writes those that differ at
-// the API server, and tries again to delete Pods that have ended.
+// the API server. It then also tries again to delete each Pod that has ended and is being deleted.
 func (k *kubelet) writeStatuses(ctx context.Context, pods map[types.UID]*corev1.Pod, everything bool) {
 	for _, p := range byCreation(pods) {
 		said, known := k.written[p.UID]

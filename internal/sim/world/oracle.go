@@ -236,8 +236,8 @@ const (
 	// 10 minutes. It asks twice which nodes relay (relay's keepEvery). It follows 3 resources for Pods (docs/pool-resources.md).
 	// Each of them may begin again with a list and a watch, all of them in the same minute.
 	asksPool = 7 + 1 + 2 + 3*2
-	// asksLeading adds what a leader does. It renews its term 61 times (lead's renewEvery). It asks 31 times how far the mirror
-	// has come, and declares 31 times what is current (docs/TOUR.md). It reads the election Lease once. It pushes 4 resources,
-	// and each push may begin 3 times: with the term, when its source changes, and when its selection begins again.
+	// asksLeading adds what a leader does in a minute. It renews its term 61 times (lead's renewEvery). It asks 31 times how far
+	// the mirror has come, and declares 31 times what is current (docs/TOUR.md). It reads the election Lease once. It pushes 4
+	// resources. Each push may begin 3 times: with the term, when its source changes, and when its selection begins again.
 	asksLeading = asksPool + 61 + 31 + 31 + 1 + 4*3
 )
