@@ -78,6 +78,28 @@ func TestNodePoolValues(t *testing.T) {
 	}
 }
 
+// TestNodePoolNames: a new NodePool has no dot in its name. One from before can still be written.
+func TestNodePoolNames(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	named := func(name string) *v1beta2.NodePool {
+		return &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	mustAccept(t, "a name", c.Create(t.Context(), named("eu-shop-1"), client.DryRunAll))
+	generated := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{GenerateName: "eu.shop-"}}
+	for _, pool := range []*v1beta2.NodePool{named("eu.shop-1"), generated} {
+		err := c.Create(t.Context(), pool, client.DryRunAll)
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "eu.shop-") || !strings.Contains(err.Error(), "no dot") {
+			t.Errorf("%+v: %v", pool.ObjectMeta, err)
+		}
+	}
+	old := &v1beta2.NodePool{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: dottedPool}, old); err != nil {
+		t.Fatal(err)
+	}
+	old.Spec.Labels = map[string]string{"site": "x"}
+	mustAccept(t, "a change of one from before", c.Update(t.Context(), old, client.DryRunAll))
+}
+
 // TestNodePoolsSayNotWhatANodeIs: the policy refuses what coordinator-controller leaves out, and nothing else.
 func TestNodePoolsSayNotWhatANodeIs(t *testing.T) {
 	c := cloudtest.Client(t, policed(t))

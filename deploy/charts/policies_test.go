@@ -36,6 +36,9 @@ const bothPool = "both"
 // unreadablePool is a NodePool whose duration to hold evictions can't be read, and with a label that it may not give.
 const unreadablePool = "unreadable"
 
+// dottedPool is a NodePool with a dot in its name.
+const dottedPool = "eu.shop-0"
+
 func policed(t testing.TB) *rest.Config {
 	t.Helper()
 	cfg := cloudtest.Start(t)
@@ -46,6 +49,7 @@ func policed(t testing.TB) *rest.Config {
 		create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{
 			Name: unreadablePool, Annotations: map[string]string{edge.AnnotationHoldEvictions: "no duration"},
 		}, Spec: v1beta2.NodePoolSpec{Labels: map[string]string{"node-role.kubernetes.io/master": ""}}})
+		create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: dottedPool}})
 		create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: edge.NamespaceKeys}})
 		applyPolicies(t, c)
 		awaitPolicies(t, cfg)

@@ -205,4 +205,28 @@ func TestUpgraders(t *testing.T) {
 	create(t, c, own)
 	mustAccept(t, "its own", c.Delete(t.Context(), own, client.GracePeriodSeconds(0)))
 	mustAccept(t, "theirs", admin.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
+	for what, tt := range map[string]struct {
+		app, owner string
+		why        string
+	}{
+		"a coordinator that is to move":     {edge.AppCoordinator, "ReplicaSet", ""},
+		"one that only looks like it":       {edge.AppCoordinator, "", "names begin with"},
+		"a mirror Pod that looks like it":   {edge.AppCoordinator, "Node", "names begin with"},
+		"a Pod of another Deployment":       {"coredns", "ReplicaSet", "names begin with"},
+		"a Pod of another, without a label": {"", "ReplicaSet", "names begin with"},
+	} {
+		pod := bare("yurt-coordinator-p1-5d4f-x", tt.app)
+		if tt.owner != "" {
+			pod.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: tt.owner, Name: "o", UID: "u", Controller: ptr.To(true)},
+			}
+		}
+		create(t, admin, pod)
+		if err := c.Delete(t.Context(), pod, client.DryRunAll); tt.why == "" {
+			mustAccept(t, what, err)
+		} else {
+			mustRefuse(t, what, err, tt.why)
+		}
+		mustAccept(t, what+", by another", admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	}
 }

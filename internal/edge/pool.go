@@ -3,7 +3,10 @@ package edge
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Pool resources: what the nodes of a pool share.
@@ -80,6 +83,16 @@ const CoordinatorUsers = "openyurt:yurt-coordinator"
 // CoordinatorUser is the user name of a pool's coordinator at the pool's kubelets.
 func (p PoolName) CoordinatorUser() string { return CoordinatorUsers + ":" + string(p) }
 
+// CheckName says why a pool of this name can have neither a coordinator nor operators; nil means that it can. With a dot, pool x
+// and pool x.hubs would share a Secret (HubsAuthoritySecret).
+func (p PoolName) CheckName() error {
+	if len(validation.IsDNS1123Label(string(p))) > 0 {
+		return fmt.Errorf("%.100q can't be the name of a pool with a coordinator: "+
+			"such a name has lower-case letters, digits and dashes, and no dot", string(p))
+	}
+	return nil
+}
+
 // DiscoveryConfigMap is the name of the ConfigMap that tells a pool's hubs where their coordinator is. It exists only
 // while the pool has a coordinator.
 func (p PoolName) DiscoveryConfigMap() string { return "yurt-coordinator-" + string(p) }
@@ -111,7 +124,7 @@ func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + strin
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
 
 // HubsAuthoritySecret is the name of the Secret, in NamespaceKeys, with the authority that signs the hubs' serving certificates,
-// and nothing else. No pool's name has a dot, so this is the name of no other pool's Secret.
+// and nothing else. It is not the name of another pool's AuthoritySecret, as that pool's name would have a dot (CheckName).
 func (p PoolName) HubsAuthoritySecret() string { return "yurt-coordinator-" + string(p) + ".hubs-ca" }
 
 // KubeletClientSecret is the name of the Secret, in NamespaceKeys, with the coordinator's keys for kubelets.

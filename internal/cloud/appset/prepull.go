@@ -160,6 +160,11 @@ func (r *rollout) nodesFor(w *Wanted, spec *corev1.PodSpec, replicas int, places
 	return c, is
 }
 
+// Places returns the nodes that could run a new Pod, the best first, with these Pods on them.
+func Places(spec *corev1.PodSpec, nodes []corev1.Node, pods []corev1.Pod) []string {
+	return placesFor(spec, nodes, pods, labels.Nothing())
+}
+
 // placesFor returns the nodes that could run new Pods, the best first. It goes by what the Pods ask for, and by the host ports
 // that Pods of YurtAppSets have on the nodes. A node comes last if a Pod that will be replaced has a needed port, because that
 // Pod has the port until it has ended.

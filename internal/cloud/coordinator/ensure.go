@@ -144,10 +144,10 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 		done.generations[slot], done.again = generation, soonestOf(done.again, servingAgain)
 		seats = append(seats, seat{*at, generation})
 	}
-	if len(seats) == 0 {
-		if done.OK {
-			done.finding = *f.lacking(0)
-		}
+	if len(seats) == 0 && done.OK {
+		done.finding = *f.lacking(0)
+	}
+	if len(seats) == 0 && noted == "" { // no coordinator has had a node yet
 		return done, had, nil
 	}
 	operatorAgain, err := r.operator(ctx, f, authority)
@@ -220,6 +220,8 @@ func (r *Reconciler) publish(ctx context.Context, want *corev1.ConfigMap, slots 
 	switch {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", objects.Describe(want), err)
+	case !slices.ContainsFunc(edge.Slots(), func(s edge.Slot) bool { return want.Data[s.ServerKey()] != "" }):
+		return nil // a hub could not use it
 	case maps.Equal(have.Data, want.Data) && maps.Equal(have.Labels, want.Labels) &&
 		slices.Equal(have.OwnerReferences, want.OwnerReferences):
 		return nil

@@ -10,11 +10,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reasons of the condition Pending. With ReasonTooFewNodes, ReasonNodeAutonomy and ReasonBadSettings a pool keeps a coordinator
-// that it already has, and the status of Pending is False.
+// Reasons of the condition Pending. With ReasonBadPoolName, ReasonTooFewNodes, ReasonNodeAutonomy and ReasonBadSettings a pool
+// keeps a coordinator that it already has, and the status of Pending is False.
 const (
 	// ReasonPoolNotFound: no NodePool has that name.
 	ReasonPoolNotFound = "PoolNotFound"
+	// ReasonBadPoolName: the pool's name has a dot.
+	ReasonBadPoolName = "BadPoolName"
 	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator.
 	// Otherwise the delegation of heartbeats would end just when nodes are missing.
 	ReasonTooFewNodes = "TooFewNodes"
@@ -69,7 +71,12 @@ func Judge(c Census) Verdict {
 	}
 	v := Verdict{Holder: slices.MinFunc(c.Coordinators, older), Reason: ReasonDeployed, Message: "Nothing is in the way."}
 	autonomous, needs := autonomousOf(c.Nodes), cmp.Or(c.MinNodes, edge.MinPoolNodes)
+	badName := c.Pool.CheckName()
 	switch {
+	case badName != nil:
+		v.Reason = ReasonBadPoolName
+		v.Message = fmt.Sprintf("%v. Make a NodePool with another name, and move the nodes: kubectl label node "+
+			"-l %s=%s %s=NAME --overwrite.", badName, edge.LabelNodePool, c.Pool, edge.LabelNodePool)
 	case !c.PoolExists:
 		v.Reason = ReasonPoolNotFound
 		v.Message = fmt.Sprintf("There is no NodePool %s. Create it, or make a new YurtCoordinator with the right spec.nodePool.",

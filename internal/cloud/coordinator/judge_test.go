@@ -74,6 +74,22 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestAPoolsNameHasNoDot: the hubs of pool x would have the authority of the coordinator of pool x.hubs.
+func TestAPoolsNameHasNoDot(t *testing.T) {
+	census := Census{
+		Pool: "x.hubs", PoolExists: true, Nodes: make([]NodeFact, 3),
+		Coordinators: []*v1alpha1.YurtCoordinator{made("a", 0, false)},
+	}
+	if v := Judge(census); v.Run || v.Reason != ReasonBadPoolName || !strings.Contains(v.Message, `"x.hubs"`) ||
+		!strings.Contains(v.Message, "apps.openyurt.io/nodepool=x.hubs apps.openyurt.io/nodepool=") {
+		t.Errorf("%+v", v)
+	}
+	census.Deployed = true
+	if v := Judge(census); !v.Run || v.Reason != ReasonBadPoolName || !strings.Contains(v.Message, "stays") {
+		t.Errorf("with a coordinator from before: %+v", v)
+	}
+}
+
 func TestTheOldestHasThePool(t *testing.T) {
 	second := time.Second
 	for _, c := range []struct {

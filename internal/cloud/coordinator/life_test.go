@@ -241,7 +241,7 @@ func TestKilledAnywhere(t *testing.T) {
 func lifeKilledAt(t *testing.T, n int) (killed bool) {
 	w := newWorld(t)
 	w.fatal = n
-	w.pool("p1", 3)
+	w.pool("p1", 4)
 	w.coordinator("c1", "p1")
 	until := func(status string) {
 		for i := 0; i < 10 && w.status("c1") != status; i++ {
@@ -254,6 +254,13 @@ func lifeKilledAt(t *testing.T, n int) (killed bool) {
 	w.move()
 	until(allReady + "p1-n2")
 	w.complete("c1", "p1", "p1-n2", "192.0.2.2")
+	w.joins("p1-n2", "p2")
+	for i := 0; i < 10 && w.status("c1") != allReady+"p1-n3"; i++ {
+		w.ready("p1-n3", true)
+		w.turns(1)
+	}
+	w.turns(1)
+	w.complete("c1", "p1", "p1-n3", "192.0.2.3")
 	var c v1alpha1.YurtCoordinator
 	w.get("", "c1", &c)
 	w.delete(&c)

@@ -2,15 +2,14 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/cloud/appset"
@@ -19,8 +18,8 @@ import (
 
 // A coordinator on a dead node must move. But when the link of a whole pool is cut, all its nodes count as dead, and people on
 // site need the coordinator most. So its Pod must stay then, also when the link is back. The Pod tolerates a dead node forever,
-// until another node with room for it sends a heartbeat, which proves that the link works. Then we end the toleration, and
-// kube-controller-manager deletes the Pod.
+// until another node with room for it sends a heartbeat, which proves that the link works. Then we delete the Pod. The same goes
+// for a coordinator whose node has left the pool, or has no Node any more.
 
 const (
 	// lookAgain is how soon to check again for a node that is heard from. Each sends a heartbeat every 10 s.
@@ -37,7 +36,7 @@ var leaves = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
 // member is what matters about a pool's node when a coordinator may have to move.
 type member struct {
 	name edge.NodeName
-	// place says that the node is Ready and could run a new coordinator: it has no other.
+	// place says that the node is Ready and could run the coordinator's Pod.
 	place bool
 	// renewed is the renewal time of the node's Lease, in microseconds by the node's own clock. Each new value is a heartbeat.
 	renewed int64
@@ -97,7 +96,23 @@ type watched struct {
 	slot edge.Slot
 }
 
-// watchOver makes a pool's coordinators leave dead nodes; see watchOne.
+// left says how a coordinator's node has left the pool; empty means that it has not, or that the Pod has no node yet.
+func (v view) left(slot edge.Slot) string {
+	pod, host := v.crew.current[slot], v.hosts[slot]
+	switch {
+	case pod == nil || pod.Spec.NodeName == "":
+		return ""
+	case host == nil:
+		return "has no Node any more"
+	case poolOf(host) == "":
+		return "is in no pool"
+	case poolOf(host) != v.census.Pool:
+		return "is in pool " + string(poolOf(host))
+	}
+	return ""
+}
+
+// watchOver makes a pool's coordinators leave nodes that are dead or of another pool; see watchOne.
 func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time.Duration, err error) {
 	for _, slot := range edge.Slots() {
 		look, err := r.watchOne(ctx, o, slot, v)
@@ -111,17 +126,19 @@ func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time
 	return again, nil
 }
 
-// watchOne makes a coordinator leave a dead node once another node, which could run it, sends a heartbeat. It returns when to
-// look again; zero means after the next change.
+// watchOne makes a coordinator leave its node, if that is dead or of another pool, once another node, which could run it, sends a
+// heartbeat. It returns when to look again; zero means after the next change.
 func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all view) (time.Duration, error) {
-	pod, nodes, key := all.crew.current[slot], all.nodes, watched{o.Name, slot}
-	dead := pod != nil && slices.ContainsFunc(nodes, func(n corev1.Node) bool {
-		return n.Name == pod.Spec.NodeName && countsAsDead(&n)
-	})
-	if !dead || !staysOn(pod) {
+	pod, host, nodes, key := all.crew.current[slot], all.hosts[slot], all.nodes, watched{o.Name, slot}
+	why := all.left(slot)
+	if why == "" && host != nil && countsAsDead(host) {
+		why = "counts as dead"
+	}
+	if why == "" {
 		r.endVigil(key)
 		return 0, nil
 	}
+	places := appset.Places(&pod.Spec, nodes, all.crew.others(slot))
 	others := make([]member, 0, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
@@ -133,7 +150,7 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 		if client.IgnoreNotFound(err) != nil {
 			return 0, fmt.Errorf("read Lease of node %s: %w", n.Name, err)
 		}
-		m := member{name: edge.NodeName(n.Name), place: appset.TakesPods(n) && !all.crew.taken(n.Name, slot)}
+		m := member{name: edge.NodeName(n.Name), place: slices.Contains(places, n.Name)}
 		if t := lease.Spec.RenewTime; t != nil {
 			m.renewed = t.UnixMicro()
 		}
@@ -153,8 +170,9 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 	if err := r.leave(ctx, pod); err != nil {
 		return 0, err
 	}
-	r.told(ctx, o, "CoordinatorMoves", "Node %s counts as dead, and node %s is heard from: the coordinator's Pod %s leaves it",
-		pod.Spec.NodeName, witness, pod.Name)
+	r.told(ctx, o, "CoordinatorMoves",
+		"Node %s %s, and node %s is heard from: the coordinator's Pod %s is deleted, and made anew",
+		pod.Spec.NodeName, why, witness, pod.Name)
 	r.endVigil(key)
 	return 0, nil
 }
@@ -172,32 +190,10 @@ func (r *Reconciler) endVigils(name string) {
 	}
 }
 
-// staysOn reports whether a Pod stays on a dead node.
-func staysOn(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-		return slices.Contains(leaves, t.Key) && t.TolerationSeconds == nil
-	})
-}
-
-// leave sets the time for which a Pod tolerates its dead node to 0 s, so that kube-controller-manager deletes the Pod. The API
-// server allows no other change of a toleration.
+// leave deletes a Pod. Its Deployment makes another, on a node of the pool.
 func (r *Reconciler) leave(ctx context.Context, pod *corev1.Pod) error {
-	tolerations := slices.Clone(pod.Spec.Tolerations)
-	for i := range tolerations {
-		if slices.Contains(leaves, tolerations[i].Key) {
-			tolerations[i].TolerationSeconds = ptr.To[int64](0)
-		}
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
-		"spec":     map[string]any{"tolerations": tolerations},
-	})
-	if err != nil {
-		return fmt.Errorf("patch of Pod %s: %w", pod.Name, err)
-	}
-	there := &corev1.Pod{}
-	there.Namespace, there.Name = edge.NamespaceSystem, pod.Name
-	err = r.cfg.Client.Patch(ctx, there, client.RawPatch(mergePatch, patch), client.FieldOwner(FieldOwner))
+	there := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: pod.Name}}
+	err := r.cfg.Client.Delete(ctx, there, client.Preconditions{UID: &pod.UID})
 	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("make Pod %s leave node %s: %w", pod.Name, pod.Spec.NodeName, err)
 	}

@@ -110,6 +110,9 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	if v.crew, err = r.crew(ctx, pool); err != nil {
 		return reconcile.Result{}, err
 	}
+	if v.hosts, err = r.hosts(ctx, v.crew, v.nodes); err != nil {
+		return reconcile.Result{}, err
+	}
 	if holds {
 		r.accuse(ctx, owner{c.Name, c.UID}, pool, v.crew.foreign)
 	}
@@ -201,7 +204,7 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, 
 	for _, slot := range edge.Slots()[:v.slots] {
 		pod := v.crew.current[slot]
 		slots = append(slots, inSlotStatus{
-			pod, readiness(pod, slot), progress(slot, pod, asked.digestIn(r.cfg, slot), v.settings.bad),
+			pod, readiness(pod, slot, v.left(slot)), progress(slot, pod, asked.digestIn(r.cfg, slot), v.settings.bad),
 		})
 	}
 	best := serving(slots)
@@ -248,7 +251,7 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 		Nodes: v.members(), Addresses: addressesOf(v.nodes), Doors: doorsOf(v.nodes),
 	}
 	for slot := range f.At {
-		f.At[slot] = placeOf(v.crew.current[slot], v.nodes)
+		f.At[slot] = placeOf(v.crew.current[slot], v.hosts[slot])
 	}
 	f.Denied = slices.Sorted(slices.Values(c.Spec.DeniedUsers))
 	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {

@@ -365,22 +365,41 @@ func TestAStandbyTakesOver(t *testing.T) {
 	w.turns(1)
 	w.ready("p1-n2", true) // is heard from, and has the standby
 	w.turns(3)
-	if !staysOn(&w.podsIn(0)[0]) {
-		t.Fatal("it leaves for a node that has a coordinator")
-	}
+	w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1")
 	w.ready("p1-n3", true)
-	w.turns(1)
-	if staysOn(&w.podsIn(0)[0]) || !staysOn(&w.podsIn(1)[0]) {
-		t.Error("it stays, or the standby leaves")
-	}
-	moved := w.podsIn(0)[0]
-	w.delete(&moved) // as kube-controller-manager does
-	w.turns(5)
+	w.turns(6)
 	w.inSlot("c1", "p1", 0, "p1-n3", "192.0.2.3")
 	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
 	if len(w.r.vigils) != 0 {
 		t.Error("a vigil goes on")
 	}
+}
+
+// TestAStandbysNodeLeaves its pool: the standby moves, and nothing else does.
+func TestAStandbysNodeLeaves(t *testing.T) {
+	w := stationed(t, 4)
+	w.replicas("c1", 2)
+	w.turns(10)
+	home := w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1")
+	w.joins("p1-n2", "p2")
+	w.denies("ana")
+	w.turns(2)
+	want := "Pending=False/Deployed CertsReady=True/Issued Ready=True/Serving StandbysReady=False/NotAllServe on p1-n1"
+	says := w.message("c1", v1alpha1.YurtCoordinatorStandbysReady)
+	if got := w.status("c1"); got != want || !strings.Contains(says, "pool p2") {
+		t.Errorf("%s: %s", got, says)
+	}
+	var mounted corev1.Secret
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecretIn(1), &mounted)
+	if string(mounted.Data[keyDenied]) != "ana\n" {
+		t.Errorf("%q are denied at the standby", mounted.Data[keyDenied])
+	}
+	w.ready("p1-n3", true)
+	w.turns(6)
+	if w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1") != home {
+		t.Error("the coordinator moved, too")
+	}
+	w.inSlot("c1", "p1", 1, "p1-n3", "192.0.2.3")
 }
 
 // TestAStandbyThatCantBeRemoved is named in the status until it is.
@@ -480,15 +499,6 @@ func TestAssignToSlots(t *testing.T) {
 	is := func(slot edge.Slot, name string) bool { return c.current[slot] != nil && c.current[slot].Name == name }
 	if !is(0, "a") || !is(1, "b") || c.current[2] != nil || len(c.made) != 5 {
 		t.Errorf("%+v", c.current)
-	}
-	for _, tt := range []struct {
-		node string
-		slot edge.Slot
-		want bool
-	}{{"on-a", 0, false}, {"on-a", 1, true}, {"on-b", 0, true}, {"on-b", 1, false}, {"on-x", 0, false}} {
-		if got := c.taken(tt.node, tt.slot); got != tt.want {
-			t.Errorf("%s for slot %d: %t", tt.node, tt.slot, got)
-		}
 	}
 }
 

@@ -25,14 +25,16 @@ const (
 	ReasonNoPod = "NoPod"
 	// ReasonNoNode: the Pod has no node, yet or because no node can take it.
 	ReasonNoNode = "NoNode"
+	// ReasonNodeLeftPool: the Pod's node is not of the pool any more.
+	ReasonNodeLeftPool = "NodeLeftPool"
 	// ReasonPodNotReady: the Pod has a node, but is not ready.
 	ReasonPodNotReady = "PodNotReady"
 	// ReasonRemoving: the YurtCoordinator is being deleted.
 	ReasonRemoving = "Removing"
 )
 
-// readiness returns the condition Ready of a coordinator with this Pod.
-func readiness(pod *corev1.Pod, slot edge.Slot) finding {
+// readiness returns the condition Ready of a coordinator with this Pod. left says how its node has left the pool, if it has.
+func readiness(pod *corev1.Pod, slot edge.Slot, left string) finding {
 	if pod == nil {
 		return finding{Reason: ReasonNoPod, Message: "The coordinator has no Pod. " +
 			"If this lasts, see the YurtAppSet kube-system/" + slot.App() + "."}
@@ -43,6 +45,11 @@ func readiness(pod *corev1.Pod, slot edge.Slot) finding {
 			message = c.Message
 		}
 		return finding{Reason: ReasonNoNode, Message: fmt.Sprintf("Pod %s has no node: %s", pod.Name, message)}
+	}
+	if left != "" {
+		return finding{Reason: ReasonNodeLeftPool, Message: fmt.Sprintf("Pod %s runs on, but node %s %s. "+
+			"The Pod is made anew on a node of the pool as soon as one that can run it is heard from.",
+			pod.Name, pod.Spec.NodeName, left)}
 	}
 	if c := podCondition(pod, corev1.PodReady); c == nil || c.Status != corev1.ConditionTrue {
 		return finding{Reason: ReasonPodNotReady, Message: fmt.Sprintf(

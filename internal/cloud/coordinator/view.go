@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -37,6 +38,8 @@ type view struct {
 	settings settings
 	nodes    []corev1.Node
 	crew     crew
+	// hosts are the Nodes of crew.current, in whatever pool; nil where a Pod has none, or where its Node is gone.
+	hosts [edge.MaxSlots]*corev1.Node
 	// slots is how many coordinators the pool must have, in as many slots; had is how many it has by its NodePool's label.
 	slots, had edge.Slot
 }
@@ -171,26 +174,46 @@ func current(pods []corev1.Pod) *corev1.Pod {
 	return best
 }
 
-// placeOf returns where a Pod runs, or nil if it has no node or that Node isn't known.
-func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
+// hosts finds the Nodes of coordinators: most are among the pool's.
+func (r *Reconciler) hosts(ctx context.Context, c crew, nodes []corev1.Node) (all [edge.MaxSlots]*corev1.Node, err error) {
+	for slot, pod := range c.current {
+		if pod == nil || pod.Spec.NodeName == "" {
+			continue
+		}
+		if i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName }); i >= 0 {
+			all[slot] = &nodes[i]
+			continue
+		}
+		node := &corev1.Node{}
+		err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+		if client.IgnoreNotFound(err) != nil {
+			return all, fmt.Errorf("read node %s: %w", pod.Spec.NodeName, err)
+		}
+		if err == nil {
+			all[slot] = node
+		}
+	}
+	return all, nil
+}
+
+// placeOf returns where a Pod runs, or nil if it has no node. If the Node is gone, host is nil, and the Pod's own status has the
+// address.
+func placeOf(pod *corev1.Pod, host *corev1.Node) *place {
 	if pod == nil || pod.Spec.NodeName == "" {
 		return nil
 	}
-	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName })
-	if i < 0 {
-		return nil
-	}
+	host = cmp.Or(host, &corev1.Node{})
 	at := &place{
 		Pod: pod.Name, UID: pod.UID, Node: edge.NodeName(pod.Spec.NodeName),
 		CertsHash: pod.Annotations[annotationCertsHash],
 	}
-	for _, a := range edge.LANAddresses(nodes[i].Annotations) {
+	for _, a := range edge.LANAddresses(host.Annotations) {
 		at.Addresses = append(at.Addresses, a.String())
 	}
 	if pod.Status.HostIP != "" && !slices.Contains(at.Addresses, pod.Status.HostIP) { // the address that it binds
 		at.Addresses = append(at.Addresses, pod.Status.HostIP)
 	}
-	for _, a := range nodes[i].Status.Addresses {
+	for _, a := range host.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP && !slices.Contains(at.Addresses, a.Address) {
 			at.Addresses = append(at.Addresses, a.Address)
 		}

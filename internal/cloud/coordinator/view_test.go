@@ -30,7 +30,7 @@ func TestPlaceOnTheLAN(t *testing.T) {
 			Annotations: map[string]string{edge.AnnotationLANAddress: tt.said}}}
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{HostIP: tt.host}}
-		got := placeOf(pod, []corev1.Node{node})
+		got := placeOf(pod, &node)
 		if !slices.Equal(got.Addresses, tt.want) || got.server() != tt.server {
 			t.Errorf("%q on %q: %v, %s; want %v, %s", tt.said, tt.host, got.Addresses, got.server(), tt.want, tt.server)
 		}
@@ -68,7 +68,7 @@ func TestPlaceOfBothFamilies(t *testing.T) {
 				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
 		}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{HostIP: tt.host}}
-		got := placeOf(pod, []corev1.Node{node})
+		got := placeOf(pod, &node)
 		if !slices.Equal(got.Addresses, tt.want) || got.server() != tt.server {
 			t.Errorf("%q on %v: %v, %s; want %v, %s", tt.said, tt.internal, got.Addresses, got.server(), tt.want, tt.server)
 		}

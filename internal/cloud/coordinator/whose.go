@@ -65,14 +65,14 @@ func slotOf(p *corev1.Pod) (edge.Slot, bool) {
 	return edge.Slot(n), !standby || err == nil && edge.Slot(n).Valid()
 }
 
-// taken reports whether a coordinator of another slot is on a node, which can have one only.
-func (c crew) taken(node string, but edge.Slot) bool {
+// others returns the coordinators in all slots but one.
+func (c crew) others(but edge.Slot) (pods []corev1.Pod) {
 	for slot, pod := range c.current {
-		if pod != nil && edge.Slot(slot) != but && pod.Spec.NodeName == node {
-			return true
+		if pod != nil && edge.Slot(slot) != but {
+			pods = append(pods, *pod)
 		}
 	}
-	return false
+	return pods
 }
 
 // isMade reports whether a ReplicaSet controls a Pod. None controls a mirror Pod, whatever its metadata says.

@@ -226,15 +226,18 @@ func TestReadiness(t *testing.T) {
 	full := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "3 nodes are tainted"}
 	for _, c := range []struct {
 		pod    *corev1.Pod
+		left   string
 		reason string
 		says   string
 	}{
-		{nil, ReasonNoPod, "no Pod"},
-		{pod("", "i", full), ReasonNoNode, "3 nodes are tainted"},
-		{pod("n", "i"), ReasonPodNotReady, "describe pod"},
-		{pod("n", "i", ready), ReasonServing, "on node n"},
+		{nil, "", ReasonNoPod, "no Pod"},
+		{pod("", "i", full), "", ReasonNoNode, "3 nodes are tainted"},
+		{pod("n", "i"), "", ReasonPodNotReady, "describe pod"},
+		{pod("n", "i", ready), "", ReasonServing, "on node n"},
+		{pod("n", "i", ready), "is in pool p2", ReasonNodeLeftPool, "node n is in pool p2"},
+		{pod("n", "i"), "is in pool p2", ReasonNodeLeftPool, "node n is in pool p2"},
 	} {
-		f := readiness(c.pod, 0)
+		f := readiness(c.pod, 0, c.left)
 		if f.Reason != c.reason || f.OK != (c.reason == ReasonServing) || !strings.Contains(f.Message, c.says) {
 			t.Errorf("%+v, want %s", f, c.reason)
 		}

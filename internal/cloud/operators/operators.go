@@ -21,7 +21,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/edge"
@@ -79,10 +78,10 @@ func read(r *certificatesv1.CertificateSigningRequest) (certs.Request, *x509.Cer
 		return certs.Request{}, nil, err
 	}
 	pool, _ := poolOf(r)
+	bad := pool.CheckName()
 	switch {
-	case len(validation.IsDNS1123Label(string(pool))) > 0:
-		return certs.Request{}, nil, fmt.Errorf("%.100q is not the name of a NodePool: give the signer %sPOOL",
-			pool, SignerPrefix)
+	case bad != nil:
+		return certs.Request{}, nil, fmt.Errorf("%w: give the signer %sPOOL", bad, SignerPrefix)
 	case asked.Subject.CommonName != r.Spec.Username:
 		return certs.Request{}, nil, fmt.Errorf("its common name is %.100q, but %.100q asked for it: give one's own name",
 			asked.Subject.CommonName, r.Spec.Username)

@@ -234,8 +234,8 @@ func TestRefused(t *testing.T) {
 		},
 		"it is not one PEM":          func(r *csr, _ *x509.CertificateRequest) { r.Spec.Request = []byte("x") },
 		"pool p2 has no coordinator": func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix + "p2" },
-		`"" is not the name of`:      func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix },
-		`"p1/../p2" is not the name of`: func(r *csr, _ *x509.CertificateRequest) {
+		`"" can't be the name of`:    func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix },
+		`"p1/../p2" can't be the name of`: func(r *csr, _ *x509.CertificateRequest) {
 			r.Spec.SignerName = SignerPrefix + "p1/../p2"
 		},
 		`"` + strings.Repeat("a", 100) + `" asked for it`: func(r *csr, _ *x509.CertificateRequest) {

@@ -11,6 +11,6 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios,
-		lifeScenarios, movedScenarios, rotationScenarios, poolCutScenarios,
+		lifeScenarios, movedScenarios, leftScenarios, rotationScenarios, poolCutScenarios,
 		restoredScenarios, storesScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, standbyScenarios)
 }
