@@ -130,8 +130,8 @@
 //     (TestDeniedIsTriedSlowlyAndSaid)
 //   - FeedStatus.Denied: entered when an attempt is denied; ends when a stream opens, or when the next attempt ends otherwise.
 //     (TestDeniedIsTriedSlowlyAndSaid)
-//   - FeedStatus.Stranger: entered when an attempt gets 401; ends when a stream opens, or when the next attempt ends otherwise.
-//     (TestWhoIsNotKnownIsNotDenied)
+//   - FeedStatus.Stranger: entered when an attempt, or the history's question before it, gets 401; ends when a stream opens, or
+//     when the next one ends otherwise. (TestWhoIsNotKnownIsNotDenied, TestAStrangersQuestion)
 //   - HistoryState.Sure: entered when the cloud has proven the witness, or when there is none; ends when the link is lost, a
 //     stream breaks, or content from elsewhere is to be resumed. (TestOneQuestionAfterEachLoss)
 //   - HistoryState.Failing: entered when the question about the witness gets no answer; ends when it gets one, or when Sure is

@@ -341,6 +341,35 @@ func TestFreshEndsWithTheStream(t *testing.T) {
 	}
 }
 
+// TestAStrangersQuestion: the cloud answers 401 to the witness's question, so no stream is tried. The content from before counts
+// for the node's programs, as it does if a stream gets 401.
+func TestAStrangersQuestion(t *testing.T) {
+	inFeedWorld(t, func(w *feedWorld) {
+		w.follows()
+		w.beginAlone()
+		w.cloud.do(func() { w.cloud.fault = apierrors.NewUnauthorized("the certificate has expired") })
+		w.links(link.Down, link.Down)
+		w.links(link.Up, link.Down)
+		w.pass(time.Minute)
+		if s := w.feed.Status().Get(); !s.Stranger || s.Denied || s.Fresh {
+			t.Errorf("Status() = %+v", s)
+		}
+		w.cloud.do(func() { w.cloud.fault = apierrors.NewInternalError(errors.New("conversion webhook failed")) })
+		w.pass(2 * historyPauseMax)
+		if s := w.feed.Status().Get(); s.Stranger || s.Refused == "" {
+			t.Errorf("once another answer has come, Status() = %+v", s)
+		}
+		w.cloud.do(func() { w.cloud.fault = apierrors.NewUnauthorized("the certificate has expired") })
+		w.pass(2 * historyPauseMax)
+		w.cloud.do(func() { w.cloud.fault = nil })
+		w.pass(2 * historyPauseMax)
+		if s := w.feed.Status().Get(); s.Stranger || !s.Fresh {
+			t.Errorf("once the node is known again, Status() = %+v", s)
+		}
+		w.has(w.cloud)
+	})
+}
+
 // The witness's question is refused, so no stream is open and none is asked for.
 func TestFreshEndsWithARefusedQuestion(t *testing.T) {
 	inFeedWorld(t, func(w *feedWorld) {

@@ -72,9 +72,10 @@ type HistoryState struct {
 	// Sure says that this resource's witness has verified Number, or that nothing is held to verify it with.
 	Sure bool
 	// Failing says that the hub's question about the witness got no answer. Refused is the answer of an API server that refused
-	// the question; empty means that none did.
-	Failing bool
-	Refused string
+	// the question; empty means that none did. Stranger says that this answer was 401.
+	Failing  bool
+	Refused  string
+	Stranger bool
 	// Alone is the time (ends.Clock.Running) at which the hub begins to read its pool again. Until then the hub reads nothing
 	// there, because the history has changed more often than clouds are restored, and the pool may be the cause.
 	Alone time.Time
@@ -247,7 +248,7 @@ func (h *ResourceHistory) shakeLocked() {
 func (h *ResourceHistory) loseLocked() {
 	h.losses++
 	s := h.state.Get()
-	s.Sure, s.Failing, s.Refused = false, false, ""
+	s.Sure, s.Failing, s.Refused, s.Stranger = false, false, "", false
 	h.state.Set(s)
 	h.askLocked()
 }
@@ -416,9 +417,9 @@ func (h *ResourceHistory) settled(err error) bool {
 	switch {
 	case err == nil:
 	case unanswered(err):
-		s.Failing, s.Refused = true, ""
+		s.Failing, s.Refused, s.Stranger = true, "", false
 	default:
-		s.Failing, s.Refused = false, err.Error()
+		s.Failing, s.Refused, s.Stranger = false, err.Error(), stranger(err)
 	}
 	h.state.Set(s)
 	h.asking = !s.Sure && h.users > 0
@@ -524,7 +525,7 @@ func (h *ResourceHistory) conclude(ctx context.Context, w Witness, verdict Verdi
 	if verdict == Unknown {
 		s.Floor = now.Current
 	}
-	s.Sure, s.Failing, s.Refused = !lost, false, ""
+	s.Sure, s.Failing, s.Refused, s.Stranger = !lost, false, "", false
 	h.state.Set(s)
 }
 

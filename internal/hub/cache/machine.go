@@ -258,7 +258,7 @@ func (m *Machine) observe(e Event) (later edge.History) {
 	if m.running.From == None {
 		m.held = e.Position
 		if !is.History.Sure && is.History.Refused != "" && is.Cloud.Reachable() {
-			m.status.Fresh, m.status.Refused = false, is.History.Refused
+			m.status.Fresh, m.status.Refused, m.status.Stranger = false, is.History.Refused, is.History.Stranger
 		}
 	}
 	if m.running.current {
