@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -42,8 +43,8 @@ func alerts(t *testing.T) (all []rule) {
 // promql reads queries as Prometheus does.
 var promql = parser.NewParser(parser.Options{})
 
-// libraries are metrics of libraries that alerts look at.
-var libraries = []string{"leader_election_master_status", "controller_runtime_reconcile_errors_total"}
+// libraries are metrics of libraries, and of Prometheus itself, that alerts look at.
+var libraries = []string{"up", "leader_election_master_status", "controller_runtime_reconcile_errors_total"}
 
 // documented returns the metrics that docs/metrics.md lists. Tests of each program hold that list to what it registers.
 func documented(t *testing.T) []string {
@@ -176,6 +177,21 @@ func TestRunbooksAreSomewhere(t *testing.T) {
 		}
 		if !strings.Contains(out, "runbook_url: "+at+"#poolcut\n") || strings.Contains(out, "RUNBOOKS") {
 			t.Errorf("runbooks are not at %s", at)
+		}
+	}
+}
+
+// TestNoAlertOfAnApproverThatIsOff: absent() would fire for ever.
+func TestNoAlertOfAnApproverThatIsOff(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		out, err := template(t, append([]string{
+			"--set", "monitoring.prometheusRule.enabled=true", "--set", fmt.Sprintf("controllers.approver=%t", on),
+		}, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out, "CoordinatorApproverAbsent") != on || !strings.Contains(out, "YurtAppSetRolloutStopped") {
+			t.Errorf("controllers.approver=%t: not so", on)
 		}
 	}
 }

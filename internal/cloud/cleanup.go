@@ -31,8 +31,8 @@ import (
 const (
 	// cleanUpTimeout bounds CleanUp. Pods of autonomous nodes take autonomy.HoldFor, all other writes some seconds.
 	cleanUpTimeout = 5 * time.Minute
-	// cleanUpAgain is the pause before what could not be written is tried again.
-	cleanUpAgain = time.Second
+	// cleanUpAgain is the first pause before what could not be written is tried again. It doubles up to cleanUpAtMost.
+	cleanUpAgain, cleanUpAtMost = time.Second, 30 * time.Second
 	// nodesAtATime bounds a list of Nodes.
 	nodesAtATime = 500
 )
@@ -173,7 +173,7 @@ func newCleaner(c client.WithWatch, at ends.Clock, of []trace) *cleaner {
 // run cleans up until nothing is left, or ctx ends. Its error says what is left, by the last pass that was not broken off.
 func (c *cleaner) run(ctx context.Context) error {
 	var why error
-	for {
+	for pause := cleanUpAgain; ; {
 		after, err := c.pass(ctx)
 		if ctx.Err() == nil || why == nil {
 			why = err
@@ -182,7 +182,7 @@ func (c *cleaner) run(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			after = cleanUpAgain
+			after, pause = pause, min(2*pause, cleanUpAtMost)
 			klog.FromContext(ctx).Info("Not everything is cleaned up yet; trying again", "why", err.Error())
 		}
 		timer := time.NewTimer(after)
@@ -252,7 +252,7 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 	}
 	fresh := false
 	for _, t := range c.traces {
-		if t.condition != "" && !fresh {
+		if t.condition != "" && !fresh && slices.ContainsFunc(node.Status.Conditions, c.isOurs) {
 			if err := c.client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil { // as it is now
 				return 0, fmt.Errorf("read it: %w", err)
 			}
@@ -268,13 +268,15 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 	return 0, c.conditions(ctx, node)
 }
 
+// isOurs reports whether one of the controllers writes a condition.
+func (c *cleaner) isOurs(has corev1.NodeCondition) bool {
+	return slices.ContainsFunc(c.traces, func(t trace) bool { return t.condition == has.Type })
+}
+
 // conditions removes our conditions from a Node.
 func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	base := node.DeepCopy()
-	isOurs := func(has corev1.NodeCondition) bool {
-		return slices.ContainsFunc(c.traces, func(t trace) bool { return t.condition == has.Type })
-	}
-	node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, isOurs)
+	node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, c.isOurs)
 	if len(node.Status.Conditions) == len(base.Status.Conditions) {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -431,4 +433,34 @@ func TestCleanUpSaysWhatIsLeft(t *testing.T) {
 	if got := taints(n); !slices.Equal(got, []string{edge.TaintUnschedulable, edge.TaintUnschedulable, foreignTaint}) {
 		t.Errorf("it has %v", got)
 	}
+}
+
+// TestCleanUpIsPatient: what can't be cleaned up for long costs little, and Nodes without anything of ours cost nothing.
+func TestCleanUpIsPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lists, gets := 0, 0
+		c := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}).
+			WithInterceptorFuncs(interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					lists++
+					return c.List(ctx, list, opts...)
+				},
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
+					gets++
+					return c.Get(ctx, key, o, opts...)
+				},
+			}).Build()
+		ctx, cancel := context.WithTimeout(quiet(t), 10*time.Minute)
+		defer cancel()
+		refused := errors.New("a policy says no")
+		refuses := func(context.Context, client.Client) error { return refused }
+		traces := []trace{{release: refuses, condition: edge.ConditionCloudLinkDown}}
+		if err := newCleaner(c, ends.Clock{}, traces).run(ctx); !errors.Is(err, refused) {
+			t.Error(err)
+		}
+		if lists < 10 || lists > 30 || gets > 0 {
+			t.Errorf("%d passes in 10 minutes, with %d reads of Nodes", lists, gets)
+		}
+	})
 }

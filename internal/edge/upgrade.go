@@ -1,5 +1,8 @@
 package edge
 
+// AppUpgrader is the value of LabelApp on the Pods that upgrade hubs.
+const AppUpgrader = "yurthub-upgrade"
+
 // These are the directories on the node that the Pod of an upgrade may use, and the user that the Pod runs as. UpgradeInbox
 // belongs to that user. Everybody can read UpgradeOutbox.
 const (

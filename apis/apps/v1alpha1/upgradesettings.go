@@ -82,7 +82,7 @@ type PoolUpgrade struct {
 	Nodes int32 `json:"nodes"`
 	// upgradedNodes is how many of these nodes report that they run the version.
 	UpgradedNodes int32 `json:"upgradedNodes"`
-	// state is Upgrading, WaitsItsTurn, OutsideWindow, Paused, Waiting, Stopped or BadSettings.
+	// state is Upgrading, WaitsItsTurn, OutsideWindow, Paused, NotUpgradable, Waiting, Stopped or BadSettings.
 	State string `json:"state"`
 	// message explains the state.
 	// +optional

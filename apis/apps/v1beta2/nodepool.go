@@ -104,7 +104,7 @@ type NodePoolHubLeaders struct {
 
 // NodePoolStatus is the state of a NodePool.
 type NodePoolStatus struct {
-	// observedGeneration is the generation of the spec that has been applied to the nodes.
+	// observedGeneration is the generation of the spec that the status is about. Ready says whether all nodes have what it wants.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// readyNodeNum is how many nodes are ready.

@@ -26,6 +26,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/edge"
 )
 
 const (
@@ -45,6 +46,9 @@ const (
 
 	// settle is how long a change of a workload or a pool waits for more changes.
 	settle = 200 * time.Millisecond
+
+	// nodesSettle is how long a change of a node waits for those of others: a site has many.
+	nodesSettle = time.Second
 
 	// mendAfter is the wait before a retry after a failure that a person must mend. Jitter adds at most the same again. A retry
 	// is needed because what the person changes may be in an object that is not watched.
@@ -150,19 +154,23 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	return control.Controller{
 		Name: controllerName, Reconciler: c, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax,
 		Watch: []source.Source{
-			source.Kind(k, &v1beta1.YurtAppSet{}, setHandler()),
+			source.Kind(k, &v1beta1.YurtAppSet{}, c.setHandler()),
 			source.Kind(k, &v1beta2.NodePool{}, c.poolHandler()),
-			source.Kind(k, &appsv1.Deployment{}, ownerHandler[*appsv1.Deployment]()),
-			source.Kind(k, &appsv1.StatefulSet{}, ownerHandler[*appsv1.StatefulSet]()),
-			source.Kind(k, &appsv1.ControllerRevision{}, ownerHandler[*appsv1.ControllerRevision]()),
+			source.Kind(k, &appsv1.Deployment{}, ownerHandler[*appsv1.Deployment](c)),
+			source.Kind(k, &appsv1.StatefulSet{}, ownerHandler[*appsv1.StatefulSet](c)),
+			source.Kind(k, &corev1.Node{}, c.nodeHandler()),
+			source.Kind(k, &appsv1.ControllerRevision{}, ownerHandler[*appsv1.ControllerRevision](c)),
 		},
 	}.AddTo(mgr)
 }
 
-// setHandler enqueues a YurtAppSet when its spec changes, but not when its status does: we write that ourselves.
-func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
+// setHandler enqueues a YurtAppSet and its group when its spec changes, but not when its status does: we write that ourselves.
+func (c *Controller) setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
 	return control.On(func(was, is *v1beta1.YurtAppSet) bool { return was.Generation != is.Generation || was.UID != is.UID },
-		func(_ context.Context, set *v1beta1.YurtAppSet, q control.Queue) { q.Add(requestFor(set)) })
+		func(ctx context.Context, set *v1beta1.YurtAppSet, q control.Queue) {
+			q.Add(requestFor(set))
+			c.enqueueGroup(ctx, set, q)
+		})
 }
 
 // poolHandler enqueues all YurtAppSets when a pool comes, goes or changes its labels.
@@ -180,15 +188,52 @@ func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconci
 		})
 }
 
-// ownerHandler enqueues the YurtAppSet that owns an object or owned it, after a delay in which more of its objects may change.
-func ownerHandler[T client.Object]() handler.TypedFuncs[T, reconcile.Request] {
-	return control.On(nil, func(_ context.Context, o T, q control.Queue) {
+// nodeHandler enqueues the YurtAppSets with a pool that waits for its nodes, when a node can take Pods again or can't any more.
+func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
+	return control.On(func(was, is *corev1.Node) bool {
+		return TakesPods(was) != TakesPods(is) || was.Labels[edge.LabelNodePool] != is.Labels[edge.LabelNodePool]
+	}, func(_ context.Context, _ *corev1.Node, q control.Queue) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for set, m := range c.known {
+			if m.away {
+				q.AddAfter(reconcile.Request{NamespacedName: set}, nodesSettle)
+			}
+		}
+	})
+}
+
+// ownerHandler enqueues the YurtAppSet that owns an object or owned it, and those that take turns with it, after a delay in which
+// more of its objects may change.
+func ownerHandler[T client.Object](c *Controller) handler.TypedFuncs[T, reconcile.Request] {
+	return control.On(nil, func(ctx context.Context, o T, q control.Queue) {
 		owner := metav1.GetControllerOf(o)
 		if owner == nil || owner.Kind != "YurtAppSet" || owner.APIVersion != v1beta1.GroupVersion.String() {
 			return
 		}
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, settle)
+		set := &v1beta1.YurtAppSet{}
+		set.Namespace, set.Name = o.GetNamespace(), owner.Name
+		q.AddAfter(requestFor(set), settle)
+		if c.cfg.Client.Get(ctx, client.ObjectKeyFromObject(set), set) == nil {
+			c.enqueueGroup(ctx, set, q)
+		}
 	})
+}
+
+// enqueueGroup enqueues the YurtAppSets that take turns with one.
+func (c *Controller) enqueueGroup(ctx context.Context, set *v1beta1.YurtAppSet, q control.Queue) {
+	if set.Spec.Rollout == nil || set.Spec.Rollout.Group == "" {
+		return
+	}
+	all := &v1beta1.YurtAppSetList{}
+	if err := c.cfg.Client.List(ctx, all, client.InNamespace(set.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to list the YurtAppSets of a group")
+	}
+	for i := range all.Items {
+		if r := all.Items[i].Spec.Rollout; r != nil && r.Group == set.Spec.Rollout.Group {
+			q.AddAfter(requestFor(&all.Items[i]), settle)
+		}
+	}
 }
 
 func requestFor(o client.Object) reconcile.Request {

@@ -25,7 +25,7 @@ const (
 	revisionHash = 16
 )
 
-// content returns what a revision stores: a merge patch that restores the template.
+// content returns what a revision stores: the template, as docs/yurtappsets.md reads it.
 func content(set *v1beta1.YurtAppSet) ([]byte, error) {
 	type m = map[string]any
 	encoded, err := json.Marshal(set.Spec.Workload.WorkloadTemplate)

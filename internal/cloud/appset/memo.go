@@ -31,6 +31,9 @@ type memory struct {
 	// noPulls says that no Pod of this YurtAppSet pulls images.
 	noPulls bool
 
+	// away says that a pool that is to be changed is away: changes of Nodes matter.
+	away bool
+
 	// wanted is what was rendered last, by pool. It has no Objects: they would store each workload twice.
 	wanted map[string]rendered
 }

@@ -232,16 +232,8 @@ func (k *known) behind(l *Live) bool {
 // identified reports whether a workload has the wanted labels, annotations and owner. A change of these does not raise the
 // workload's generation.
 func identified(o client.Object, set *v1beta1.YurtAppSet, w *Wanted) bool {
-	return subset(w.Labels, o.GetLabels()) && subset(w.Annotations, o.GetAnnotations()) && metav1.IsControlledBy(o, set)
-}
-
-func subset(of, all map[string]string) bool {
-	for k, v := range of {
-		if found, ok := all[k]; !ok || found != v {
-			return false
-		}
-	}
-	return true
+	return objects.Subset(w.Labels, o.GetLabels()) && objects.Subset(w.Annotations, o.GetAnnotations()) &&
+		metav1.IsControlledBy(o, set)
 }
 
 // uidOf returns the UID of our workload; empty means that none exists. A text that is not empty says what keeps the workload from

@@ -15,11 +15,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-const (
-	// pullAgain is the wait before the next look at what is not watched: Pods that pull, and the group's other workloads that
-	// are under way. awayAgain is the wait before the next look at pools that wait.
-	pullAgain, awayAgain = 4 * time.Second, 15 * time.Second
-)
+// pullAgain is the shortest wait before the next look at what is not watched: Pods that pull, and turns of the group.
+const pullAgain = 4 * time.Second
 
 // turn is a pool of a group of YurtAppSets.
 type turn struct{ namespace, group, pool string }
@@ -39,6 +36,8 @@ type rollout struct {
 	nodes  map[string][]corev1.Node
 	coming map[int]coming
 	pulls  []corev1.Pod
+	// taken says that another YurtAppSet of the group is writing in a pool.
+	taken bool
 }
 
 // decide says what to do in each pool. It looks at the Pods only of pools whose turn it is.
@@ -52,6 +51,7 @@ func (r *rollout) decide(ctx context.Context) error {
 		r.states[i] = r.state(&r.wanted[i])
 	}
 	if r.set.Spec.Rollout != nil {
+		r.waitForNodes(true) // until it is known, lest a Node's change be missed
 		if err := r.readNodes(ctx); err != nil {
 			return err
 		}
@@ -62,6 +62,7 @@ func (r *rollout) decide(ctx context.Context) error {
 	for {
 		look := r.plan(others)
 		if len(look) == 0 {
+			r.waitForNodes(slices.ContainsFunc(r.states, func(p PoolState) bool { return p.Away && !p.Current }))
 			return nil
 		}
 		for _, i := range look {
@@ -79,7 +80,7 @@ func (r *rollout) plan(others map[string][]otherLive) (look []int) {
 	at := func(i int) turn { return turn{r.set.Namespace, r.group(), r.wanted[i].Pool} }
 	for i := range r.states {
 		if of := r.turns[at(i)]; of != "" && of != r.set.UID && r.group() != "" {
-			r.states[i].Other = UnderWay
+			r.states[i].Other, r.taken = UnderWay, true
 			continue
 		}
 		r.states[i].Other = r.worstLocked(others[r.wanted[i].Pool])
@@ -206,6 +207,13 @@ func (r *rollout) readNodes(ctx context.Context) error {
 	return nil
 }
 
+// waitForNodes says whether changes of Nodes matter to the YurtAppSet: some pool that is to be changed is away.
+func (r *rollout) waitForNodes(waits bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memoryLocked(client.ObjectKeyFromObject(r.set)).away = waits
+}
+
 // stopped says which pool stops the rollout, and why.
 func (r *rollout) stopped() string {
 	if r.stop < 0 || !slices.Contains(r.steps, Wait) {
@@ -236,13 +244,26 @@ func (r *rollout) waiting() map[string]bool {
 	return all
 }
 
-// after returns when to look again though nothing has changed; zero means never.
-func (r *rollout) after() time.Duration {
-	switch {
-	case slices.Contains(r.steps, Pull), slices.ContainsFunc(r.states, func(p PoolState) bool { return p.Other.changes() }):
-		return pullAgain
-	case slices.Contains(r.steps, Wait):
-		return awayAgain
+// after returns when to look again though nothing has changed; zero means never. The longer a pull takes, the later that is.
+func (r *rollout) after() (again time.Duration) {
+	soon := func(after time.Duration) {
+		if after = max(after, pullAgain); again == 0 || after < again {
+			again = after
+		}
 	}
-	return 0
+	if r.taken {
+		soon(pullAgain)
+	}
+	for i, c := range r.coming {
+		if r.steps[i] == Pull && len(c.missing) > 0 {
+			soon(pullAgain)
+		}
+		for j := range r.pulls {
+			p := &r.pulls[j]
+			if is, _ := pulled(p); r.steps[i] == Pull && c.pulls[p.Name] && is != Pulled {
+				soon(min(r.cfg.Clock.Since(p.CreationTimestamp.Time)/8, mendAfter))
+			}
+		}
+	}
+	return again
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -183,8 +184,58 @@ func TestAPodOnANodeThatIsCutOff(t *testing.T) {
 	w.quiet()
 	w.runs("web-cutoff-a 2 web:1")
 	w.taint(there)
-	w.image(set, "web:3") // it would look again by itself after a while
-	w.runs("web-cutoff-a 2 web:3")
+	w.runs("web-cutoff-a 2 web:2")
+}
+
+// TestARolloutRests where only an event can bring it on, and looks less often at what takes long.
+func TestARolloutRests(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	puller := func(name string, age time.Duration, phase corev1.PodPhase) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age))}}
+		if p.Status.Phase = phase; phase == corev1.PodRunning {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "StartError"}},
+			}}
+		}
+		return p
+	}
+	pulls := func(names ...string) (c coming) {
+		c.pulls = make(map[string]bool)
+		for _, n := range names {
+			c.pulls[n] = true
+		}
+		return c
+	}
+	for what, tt := range map[string]struct {
+		r    rollout
+		want time.Duration
+	}{
+		"all is done":          {rollout{steps: []Step{Apply, Apply}}, 0},
+		"a pool waits":         {rollout{steps: []Step{Apply, Wait}}, 0},
+		"others are under way": {rollout{steps: []Step{Wait}, states: []PoolState{{Other: UnderWay}}}, 0},
+		"another has its turn": {rollout{steps: []Step{Wait}, taken: true}, pullAgain},
+		"a pull begins": {
+			rollout{steps: []Step{Pull}, coming: map[int]coming{0: {missing: []*corev1.Pod{{}}}}}, pullAgain,
+		},
+		"one has just begun": {rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("new")}}, pullAgain},
+		"one takes long":     {rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("long")}}, 10 * time.Second},
+		"one can't":          {rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("failed")}}, mendAfter},
+		"a new one and old ones": {
+			rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("failed", "long", "new")}}, pullAgain,
+		},
+		"it waits with its image": {
+			rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("there")}}, 0,
+		},
+	} {
+		tt.r.Controller = New(Config{Clock: clocktesting.NewFakePassiveClock(now)})
+		tt.r.pulls = []corev1.Pod{
+			puller("new", time.Second, corev1.PodPending), puller("long", 80*time.Second, corev1.PodPending),
+			puller("failed", time.Hour, corev1.PodFailed), puller("there", time.Second, corev1.PodRunning),
+		}
+		if got := tt.r.after(); got != tt.want {
+			t.Errorf("%s: looked at again after %v, want %v", what, got, tt.want)
+		}
+	}
 }
 
 // TestTwoSetsOfAGroup never change in a pool at the same time.

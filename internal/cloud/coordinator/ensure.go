@@ -222,7 +222,7 @@ func (r *Reconciler) publish(ctx context.Context, want *corev1.ConfigMap, slots 
 		return fmt.Errorf("read %s: %w", objects.Describe(want), err)
 	case !slices.ContainsFunc(edge.Slots(), func(s edge.Slot) bool { return want.Data[s.ServerKey()] != "" }):
 		return nil // a hub could not use it
-	case maps.Equal(have.Data, want.Data) && maps.Equal(have.Labels, want.Labels) &&
+	case maps.Equal(have.Data, want.Data) && objects.Subset(want.Labels, have.Labels) &&
 		slices.Equal(have.OwnerReferences, want.OwnerReferences):
 		return nil
 	}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -80,15 +82,20 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 		}
 		seen = seen && is
 	}
-	again := r.cfg.Resync
-	if !seen { // labels that select tweaks come after these
-		again = lookAgain
-	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.labelPools(ctx, pools, seen)
+	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, r.labelPools(ctx, pools, seen)
 }
 
-// keepApp keeps the YurtAppSet of a slot. seen says that the YurtAppSet's controller has seen its newest generation. If a pool's
-// label still selects a tweak that nobody asks for any more, the tweak stays until that label changes.
+// appliedApp is a YurtAppSet as the API server answered when it was last applied, and the sum of what was applied.
+type appliedApp struct {
+	uid        types.UID
+	generation int64
+	sum        [sha256.Size]byte
+}
+
+// keepApp keeps the YurtAppSet of a slot. It applies it when something else is wanted, when somebody has changed it since, and
+// once after a start. It compares no field with what is wanted, because a webhook may have rewritten any. seen says that the
+// YurtAppSet's controller has seen its newest generation. If a pool's label still selects a tweak that nobody asks for any more,
+// the tweak stays until that label changes.
 func (r *Reconciler) keepApp(
 	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, asked []Asked, pools []listed,
 ) (seen bool, err error) {
@@ -97,9 +104,8 @@ func (r *Reconciler) keepApp(
 		return false, err
 	}
 	if have == nil {
-		return false, r.apply(ctx, want)
-	}
-	if have.Spec.Rollout == nil {
+		have = &v1beta1.YurtAppSet{}
+	} else if have.Spec.Rollout == nil {
 		return false,
 			fmt.Errorf("YurtAppSet %s has lost spec.rollout: the CRD of YurtAppSets is not that of this chart, and would let "+
 				"a change reach all pools at once; see docs/from-openyurt.md", have.Name)
@@ -115,22 +121,16 @@ func (r *Reconciler) keepApp(
 			want.Spec.Workload.WorkloadTweaks = append(want.Spec.Workload.WorkloadTweaks, tweak)
 		}
 	}
-	if normal(have.Spec) != normal(want.Spec) {
-		want.ResourceVersion = have.ResourceVersion // which tweaks there are is read from it
-		return false, r.apply(ctx, want)
+	sum := sha256.Sum256([]byte(toJSON(want)))
+	if r.applied[slot] == (appliedApp{have.UID, have.Generation, sum}) {
+		return have.Status.ObservedGeneration >= have.Generation, nil
 	}
-	return have.Status.ObservedGeneration >= have.Generation, nil
-}
-
-// normal returns a spec as text for comparing. It leaves out what people may set: whether the rollout is paused, and which
-// pools are canaries.
-func normal(spec v1beta1.YurtAppSetSpec) string {
-	if spec.Rollout != nil {
-		paces := *spec.Rollout
-		paces.Paused, paces.Canary = false, nil
-		spec.Rollout = &paces
+	want.ResourceVersion = have.ResourceVersion // which tweaks there are is read from it
+	if err := r.apply(ctx, want); err != nil {
+		return false, err
 	}
-	return toJSON(spec)
+	r.applied[slot] = appliedApp{want.UID, want.Generation, sum}
+	return want.Status.ObservedGeneration >= want.Generation, nil
 }
 
 // marks are the labels of a NodePool; empty means that it has none.

@@ -26,6 +26,7 @@ import (
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/forwarding"
 	"yurtcoordinator/internal/cloud/keys"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -133,17 +134,8 @@ func keySecret(name string, data map[string][]byte, annotations map[string]strin
 
 // holds reports whether have is already as want says, so that nothing must be written.
 func holds(have, want *corev1.Secret) bool {
-	for k, v := range want.Labels {
-		if have.Labels[k] != v {
-			return false
-		}
-	}
-	for k, v := range want.Annotations {
-		if have.Annotations[k] != v {
-			return false
-		}
-	}
-	return maps.EqualFunc(have.Data, want.Data, bytes.Equal) && slices.Equal(have.OwnerReferences, want.OwnerReferences)
+	return objects.Subset(want.Labels, have.Labels) && objects.Subset(want.Annotations, have.Annotations) &&
+		maps.EqualFunc(have.Data, want.Data, bytes.Equal) && slices.Equal(have.OwnerReferences, want.OwnerReferences)
 }
 
 func pairIn(s *corev1.Secret, cert, key string) certs.Pair {

@@ -52,6 +52,8 @@ type Reconciler struct {
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
 
+	applied [edge.MaxSlots]appliedApp // by slot; only keepApp uses it
+
 	// fleetTurned makes the controller look at all YurtCoordinators when fleet becomes an error or nil.
 	fleetTurned chan event.GenericEvent
 }

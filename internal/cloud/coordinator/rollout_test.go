@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -338,5 +339,76 @@ func TestTheFleetGoesByWhatItHasRead(t *testing.T) {
 	w.turns(1)
 	if given := w.applies[len(w.applies)-1]; given != app.ResourceVersion {
 		t.Errorf("it wrote over revision %q, and has read %s", given, app.ResourceVersion)
+	}
+}
+
+// TestAWebhookRewritesTheYurtAppSet, as one that puts a mirror in the place of a registry does: it costs nothing after the first
+// time. What a person changes is put right, once for each change.
+func TestAWebhookRewritesTheYurtAppSet(t *testing.T) {
+	w := newWorld(t)
+	w.webhook = func(app *v1beta1.YurtAppSet) {
+		spec := &app.Spec.Workload.WorkloadTemplate.DeploymentTemplate.Spec.Template.Spec
+		for i := range spec.Containers {
+			spec.Containers[i].Image = strings.Replace(spec.Containers[i].Image, "registry.example", "mirror.example", 1)
+		}
+		spec.SchedulerName = "default-scheduler"
+	}
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(7)
+	if is := w.status("c1"); is != allReady+"p1-n1" {
+		t.Fatalf("it is %s", is)
+	}
+	applies := func(n int, when string) {
+		t.Helper()
+		w.applies = nil
+		if w.turns(10); len(w.applies) != n {
+			t.Errorf("%s: the YurtAppSet is applied %d times, want %d", when, len(w.applies), n)
+		}
+	}
+	applies(0, "at rest")
+	w.restart()
+	applies(1, "after a start")
+	var app v1beta1.YurtAppSet
+	w.get(edge.NamespaceSystem, edge.AppCoordinator, &app)
+	app.Spec.Rollout.MaxUnavailable, app.Generation = ptr.To(intstr.FromString("100%")), app.Generation+1
+	w.update(&app)
+	applies(1, "a person changes it")
+	w.get(edge.NamespaceSystem, edge.AppCoordinator, &app)
+	if most := app.Spec.Rollout.MaxUnavailable.String(); most != DefaultMaxUnavailable {
+		t.Errorf("%s may be under way", most)
+	}
+	w.delete(&app)
+	applies(1, "it is deleted")
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Verbosity = ptr.To[int32](2) })
+	w.turns(4)
+	applies(0, "other settings")
+	w.get(edge.NamespaceSystem, edge.AppCoordinator, &app)
+	if n := len(app.Spec.Workload.WorkloadTweaks); n != 2 {
+		t.Errorf("%d tweaks: the former settings' is to go with the label", n)
+	}
+}
+
+// TestOthersMayLabelTheConfigMap that says where a coordinator is: it is written no more often for that.
+func TestOthersMayLabelTheConfigMap(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(7)
+	want := &corev1.ConfigMap{}
+	w.get(edge.NamespaceSystem, "yurt-coordinator-p1", want)
+	have := want.DeepCopy()
+	metav1.SetMetaDataLabel(&have.ObjectMeta, "backed-up", "yes")
+	w.update(have)
+	for _, wrong := range []bool{false, true} {
+		if wrong {
+			delete(have.Labels, labelManagedBy)
+			w.update(have)
+		}
+		writes := w.writes
+		want.ResourceVersion, want.TypeMeta = "", metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+		if err := w.r.publish(t.Context(), want, 1); err != nil || (w.writes > writes) != wrong {
+			t.Errorf("%d writes, %v", w.writes-writes, err)
+		}
 	}
 }

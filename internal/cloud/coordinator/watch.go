@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -45,8 +46,9 @@ const (
 	retryMax = 2 * time.Minute
 )
 
-// Cached says what the manager's cache must hold for this package: the coordinators' own Pods, one Service and one ConfigMap. It
-// must also hold Nodes and Leases as heartbeat.Cached says, with CachedAnnotations and the annotations of node autonomy.
+// Cached says what the manager's cache must hold for this package: the coordinators' own Pods, one Service and one ConfigMap. The
+// Pods that upgrade hubs are there for package upgrades, since a kind has one selector. The cache must also hold Nodes and Leases
+// as heartbeat.Cached says, with CachedAnnotations and the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
@@ -55,7 +57,7 @@ func Cached() map[client.Object]cache.ByObject {
 	}
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {
-			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
+			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofPrograms()}},
 			Transform:  cache.TransformStripManagedFields(),
 		},
 		&corev1.Service{}:   one(edge.ServiceCoordinator),
@@ -63,9 +65,13 @@ func Cached() map[client.Object]cache.ByObject {
 	}
 }
 
-// ofCoordinators selects coordinators' Pods.
-func ofCoordinators() labels.Selector {
-	return labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})
+// ofPrograms selects the Pods of coordinators, and those that upgrade hubs.
+func ofPrograms() labels.Selector {
+	is, err := labels.NewRequirement(edge.LabelApp, selection.In, []string{edge.AppCoordinator, edge.AppUpgrader})
+	if err != nil {
+		panic(err) // all of it is constant
+	}
+	return labels.NewSelector().Add(*is)
 }
 
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.

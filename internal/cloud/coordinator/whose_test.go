@@ -12,6 +12,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -169,4 +170,19 @@ func TestForgedByANode(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestCachedPods: the cache has coordinators' Pods and those that upgrade hubs, which package upgrades waits for.
+func TestCachedPods(t *testing.T) {
+	for o, by := range Cached() {
+		if _, ok := o.(*corev1.Pod); !ok {
+			continue
+		}
+		selects := by.Namespaces[edge.NamespaceSystem].LabelSelector
+		for app, want := range map[string]bool{edge.AppCoordinator: true, edge.AppUpgrader: true, "web": false} {
+			if selects.Matches(labels.Set{edge.LabelApp: app}) != want {
+				t.Errorf("%s: want %t", app, want)
+			}
+		}
+	}
 }

@@ -86,6 +86,7 @@ type world struct {
 	refuses                    string   // the kind of which nothing may be applied
 	keeps                      string   // the name of what can't be deleted
 	applies                    []string // the resourceVersions with which the YurtAppSet was applied
+	webhook                    func(*v1beta1.YurtAppSet)
 }
 
 var errKilled = errors.New("killed")
@@ -207,6 +208,9 @@ func (w *world) hooks() interceptor.Funcs {
 			return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Apply: func(_ context.Context, _ client.WithWatch, o runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+			if w.isApplied(o) {
+				return w.read(func() error { return w.applied(o) })
+			}
 			return w.write(func() error { return w.applied(o) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
@@ -219,6 +223,21 @@ func (w *world) hooks() interceptor.Funcs {
 			return nil
 		},
 	}
+}
+
+// isApplied reports whether a YurtAppSet is already so: an API server writes no such object.
+func (w *world) isApplied(configuration runtime.ApplyConfiguration) bool {
+	var want, have v1beta1.YurtAppSet
+	if err := json.Unmarshal([]byte(toJSON(configuration)), &want); err != nil {
+		w.t.Fatal(err)
+	}
+	if want.Kind != "YurtAppSet" || !w.get(want.Namespace, want.Name, &have) {
+		return false
+	}
+	if w.webhook != nil {
+		w.webhook(&want)
+	}
+	return toJSON(want.Spec) == toJSON(have.Spec)
 }
 
 // applied stands in for server-side apply by the only one who writes these objects: all of it is replaced. The fake client's
@@ -245,9 +264,21 @@ func (w *world) applied(configuration runtime.ApplyConfiguration) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, want); err != nil {
 		w.t.Fatal(err)
 	}
+	answer := func(err error) error {
+		want.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
+		if err == nil && json.Unmarshal([]byte(toJSON(want)), configuration) != nil {
+			w.t.Fatal("it takes no answer")
+		}
+		return err
+	}
+	app, _ := want.(*v1beta1.YurtAppSet)
+	if app != nil && w.webhook != nil {
+		w.webhook(app)
+	}
 	if !w.get(u.GetNamespace(), u.GetName(), have) {
 		w.stamp(want)
-		return w.api.Create(w.t.Context(), want)
+		want.SetGeneration(1)
+		return answer(w.api.Create(w.t.Context(), want))
 	}
 	if v := want.GetResourceVersion(); v != "" && v != have.GetResourceVersion() {
 		return apierrors.NewConflict(schema.GroupResource{Resource: u.GetKind()}, u.GetName(), errors.New("it has changed"))
@@ -255,10 +286,13 @@ func (w *world) applied(configuration runtime.ApplyConfiguration) error {
 	want.SetUID(have.GetUID())
 	want.SetResourceVersion(have.GetResourceVersion())
 	want.SetCreationTimestamp(have.GetCreationTimestamp())
+	if want.SetGeneration(have.GetGeneration()); app != nil && toJSON(app.Spec) != toJSON(have.(*v1beta1.YurtAppSet).Spec) {
+		want.SetGeneration(have.GetGeneration() + 1)
+	}
 	if s, ok := want.(*corev1.Service); ok {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = have.(*corev1.Service).Spec.ClusterIP, have.(*corev1.Service).Spec.ClusterIPs
 	}
-	return w.api.Update(w.t.Context(), want)
+	return answer(w.api.Update(w.t.Context(), want))
 }
 
 // round has the controllers look at everything once, or until they are killed, and reports what went wrong.
@@ -352,6 +386,11 @@ func (w *world) runsIn(slot edge.Slot) (all map[string]*appsv1.Deployment) {
 }
 
 func (w *world) playAppSet(slot edge.Slot) {
+	var app v1beta1.YurtAppSet
+	if w.get(edge.NamespaceSystem, slot.App(), &app) && app.Status.ObservedGeneration != app.Generation {
+		app.Status.ObservedGeneration = app.Generation
+		w.updateStatus(&app)
+	}
 	deployments, pods, runs := w.deploymentsIn(slot), w.podsIn(slot), w.runsIn(slot)
 	for _, pool := range slices.Sorted(maps.Keys(runs)) {
 		template, name := runs[pool].Spec.Template, slot.App()+"-"+pool

@@ -247,7 +247,7 @@ func ready(node *corev1.Node) bool {
 func statusOf(pool *v1beta2.NodePool, nodes []corev1.Node, now metav1.Time) v1beta2.NodePoolStatus {
 	w, all := WantedBy(pool), true
 	status := v1beta2.NodePoolStatus{
-		ObservedGeneration: pool.Status.ObservedGeneration, NodePoolHubLeadersStatus: pool.Status.NodePoolHubLeadersStatus,
+		ObservedGeneration: pool.Generation, NodePoolHubLeadersStatus: pool.Status.NodePoolHubLeadersStatus,
 	}
 	for i := range nodes {
 		node := &nodes[i]
@@ -260,9 +260,6 @@ func statusOf(pool *v1beta2.NodePool, nodes []corev1.Node, now metav1.Time) v1be
 		all = all && complete(node, pool, w)
 	}
 	slices.Sort(status.Nodes)
-	if all {
-		status.ObservedGeneration = pool.Generation
-	}
 	status.Conditions = conditions(pool, all, now)
 	return status
 }

@@ -180,6 +180,7 @@ func TestJudge(t *testing.T) {
 	plain := pool(func(*v1beta2.NodePoolSpec) {})
 	labelled := pool(func(s *v1beta2.NodePoolSpec) { s.Labels = map[string]string{"l": "1"} })
 	labelled.Status.ObservedGeneration = 6
+	wrong := pool(func(s *v1beta2.NodePoolSpec) { s.Labels = map[string]string{"l": "not a value"} })
 	nodes := []corev1.Node{member("c", "True"), member("a", "False"), member("d", "Unknown"), member("b", "")}
 	for _, tt := range []struct {
 		name       string
@@ -187,20 +188,22 @@ func TestJudge(t *testing.T) {
 		nodes      []corev1.Node
 		ready, not int32
 		names      []string
-		generation int64
+		reason     string
 	}{
-		{"empty", plain, nil, 0, 0, nil, 7},
-		{"some", plain, nodes, 1, 3, []string{"a", "b", "c", "d"}, 7},
-		{"not written yet", labelled, nodes, 1, 3, []string{"a", "b", "c", "d"}, 6},
-		{"empty, so all have it", labelled, nil, 0, 0, nil, 7},
+		{"empty", plain, nil, 0, 0, nil, ReasonAllNodes},
+		{"some", plain, nodes, 1, 3, []string{"a", "b", "c", "d"}, ReasonAllNodes},
+		{"not written yet", labelled, nodes, 1, 3, []string{"a", "b", "c", "d"}, ReasonNodesDiffer},
+		{"empty, so all have it", labelled, nil, 0, 0, nil, ReasonAllNodes},
+		// Who waits for a status, such as kstatus, waits for ever where the generation stays behind.
+		{"no node can have it", wrong, nodes, 1, 3, []string{"a", "b", "c", "d"}, ReasonInvalidValues},
 	} {
 		got := statusOf(tt.pool, tt.nodes, metav1.Time{})
 		want := v1beta2.NodePoolStatus{
-			ObservedGeneration: tt.generation, ReadyNodeNum: tt.ready, UnreadyNodeNum: tt.not, Nodes: tt.names,
+			ObservedGeneration: 7, ReadyNodeNum: tt.ready, UnreadyNodeNum: tt.not, Nodes: tt.names,
 		}
 		is := tt.pool.DeepCopy()
-		want.Conditions = conditions(is, tt.generation == tt.pool.Generation, metav1.Time{})
-		if !equal(got, want) {
+		want.Conditions = conditions(is, tt.reason == ReasonAllNodes, metav1.Time{})
+		if !equal(got, want) || got.Conditions[0].Reason != tt.reason {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, want)
 		}
 	}

@@ -16,8 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// Apply makes the API server's object as obj says, by server-side apply. It removes fields that this owner applied before and
-// no longer applies. If obj has a resourceVersion, Apply fails with a conflict when the object has changed since.
+// Apply makes the API server's object as obj says, by server-side apply, and obj as the API server has it then. It removes fields
+// that this owner applied before and no longer applies. If obj has a resourceVersion, Apply fails with a conflict when the
+// object has changed since.
 func Apply(ctx context.Context, c client.Client, obj client.Object, owner string) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -30,7 +31,20 @@ func Apply(ctx context.Context, c client.Client, obj client.Object, owner string
 	if err := c.Apply(ctx, as, client.ForceOwnership, client.FieldOwner(owner)); err != nil {
 		return fmt.Errorf("apply %s: %w", Describe(obj), err)
 	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+		return fmt.Errorf("read the answer about %s: %w", Describe(obj), err)
+	}
 	return nil
+}
+
+// Subset reports whether a map has all entries of another one. Others may add labels and annotations to our objects.
+func Subset(of, all map[string]string) bool {
+	for k, v := range of {
+		if found, ok := all[k]; !ok || found != v {
+			return false
+		}
+	}
+	return true
 }
 
 // Remove deletes an object. An object that is already gone is no error.

@@ -237,3 +237,27 @@ func TestJudge(t *testing.T) {
 		t.Error("nodes that run with what their pool was told before count as updated")
 	}
 }
+
+// TestHolds: others may add labels and annotations to a pool's ConfigMap.
+func TestHolds(t *testing.T) {
+	want, err := configMap(&v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, told{}, record{}, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tt := range map[string]struct {
+		change func(*corev1.ConfigMap)
+		holds  bool
+	}{
+		"nothing":              {func(*corev1.ConfigMap) {}, true},
+		"another's label":      {func(m *corev1.ConfigMap) { metav1.SetMetaDataLabel(&m.ObjectMeta, "x", "y") }, true},
+		"another's annotation": {func(m *corev1.ConfigMap) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, "x", "y") }, true},
+		"our label":            {func(m *corev1.ConfigMap) { delete(m.Labels, labelManagedBy) }, false},
+		"our annotation":       {func(m *corev1.ConfigMap) { m.Annotations[annotationGranted] = "" }, false},
+		"data":                 {func(m *corev1.ConfigMap) { m.Data["x"] = "y" }, false},
+	} {
+		have := want.DeepCopy()
+		if tt.change(have); holds(have, want) != tt.holds {
+			t.Errorf("%s is changed: want %t", what, tt.holds)
+		}
+	}
+}

@@ -177,8 +177,8 @@ func (c *Controller) wakeStatuses() {
 // holds reports whether have is already as want says, so that nothing must be written.
 func holds(have, want *corev1.ConfigMap) bool {
 	same := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
-	return maps.Equal(have.Data, want.Data) && maps.Equal(have.Annotations, want.Annotations) &&
-		maps.Equal(have.Labels, want.Labels) && slices.EqualFunc(have.OwnerReferences, want.OwnerReferences, same)
+	return maps.Equal(have.Data, want.Data) && objects.Subset(want.Annotations, have.Annotations) &&
+		objects.Subset(want.Labels, have.Labels) && slices.EqualFunc(have.OwnerReferences, want.OwnerReferences, same)
 }
 
 // drop removes the objects of a pool that is gone.

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -36,17 +35,11 @@ func (c *Controller) reconcileStatus(ctx context.Context, r reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if !complete {
-		return reconcile.Result{RequeueAfter: wait.Jitter(lookAgain, 0.5)}, nil
+		return reconcile.Result{}, nil // each pool that is told, or can't be, wakes it
 	}
 	status, n := statusOf(f, metav1.NewTime(c.cfg.Clock.Now()))
 	c.metrics.stands(s.Name, n)
-	if err := c.say(ctx, s, status); err != nil {
-		return reconcile.Result{}, err
-	}
-	if meta.IsStatusConditionFalse(status.Conditions, v1alpha1.PoolSettingsReady) && f.badly == nil {
-		return reconcile.Result{RequeueAfter: wait.Jitter(lookAgain, 0.5)}, nil // the other controller is at work
-	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, c.say(ctx, s, status)
 }
 
 // facts collects the input of statusOf. complete is false until this process has looked at all pools that s selects, because

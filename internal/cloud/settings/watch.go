@@ -35,8 +35,6 @@ const (
 	reconcileTimeout = 15 * time.Second
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
-	// lookAgain is the time before a status that waits for pools to be told is looked at again.
-	lookAgain = time.Second
 	// settle is how long a change of a node waits for others: the reports of a pool become one write.
 	settle = 500 * time.Millisecond
 	// resync is how often a pool's objects are looked at when nothing seems to happen: somebody may have removed one.

@@ -17,7 +17,7 @@
 // It needs these rights (RBAC):
 //
 //	""                   nodes                get list watch
-//	""                   pods                 list, and in kube-system create delete
+//	""                   pods                 list, and in kube-system watch create delete
 //	coordination.k8s.io  leases               get list watch, in kube-node-lease
 //	apps.openyurt.io     nodepools poolsettings  get list watch
 //	apps.openyurt.io     poolsettings/status  patch

@@ -12,8 +12,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -35,8 +35,10 @@ const (
 	// FieldOwner is the field manager of all writes.
 	FieldOwner = "coordinator-controller"
 
-	// lookAgain is how soon upgraders are looked at again while some are under way, before jitter.
-	lookAgain = 2 * time.Second
+	// conflictAgain is the wait after another controller has written into the same PoolSettings.
+	conflictAgain = 2 * time.Second
+	// clockAgain is the longest wait for a window, because the clock may be set meanwhile.
+	clockAgain = time.Hour
 	// settle is how long a change of a node waits for others.
 	settle = 500 * time.Millisecond
 	// reconcileTimeout bounds one reconcile.
@@ -52,7 +54,8 @@ var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}
 
 // Config is what a Controller needs. All fields are required but PullSecrets.
 type Config struct {
-	// Client writes, and reads Nodes, NodePools, PoolSettings and Leases of kube-node-lease from the manager's cache.
+	// Client writes, and reads Nodes, NodePools, PoolSettings and Leases of kube-node-lease from the manager's cache, which also
+	// holds the Pods of edge.AppUpgrader.
 	Client client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
@@ -105,6 +108,11 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 			source.Kind(k, &corev1.Node{}, control.On(func(was, is *corev1.Node) bool {
 				return was.Labels[edge.LabelNodePool] != is.Labels[edge.LabelNodePool] || factsOf(was) != factsOf(is)
 			}, soon)),
+			source.Kind(k, &corev1.Pod{}, control.On(nil, func(ctx context.Context, p *corev1.Pod, q control.Queue) {
+				if p.Labels[edge.LabelApp] == edge.AppUpgrader {
+					soon(ctx, p, q)
+				}
+			})),
 		},
 	}.AddTo(mgr)
 }
@@ -133,22 +141,19 @@ func (c *Controller) reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		failed = append(failed, c.act(ctx, d, pods))
 	}
 	conflict, err := c.sayAll(ctx, says.Items, decisions)
-	if failed = append(failed, err); conflict && again == 0 {
-		again = lookAgain
-	}
-	if again > 0 {
-		again = wait.Jitter(again, 0.2)
+	if failed = append(failed, err); conflict {
+		again = conflictAgain
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(failed...)
 }
 
-// upgraders returns all upgraders by their names.
+// upgraders returns all upgraders by their names. It asks the API server: by a cache that lags, a second node might get its turn.
 func (c *Controller) upgraders(ctx context.Context) (map[string]*corev1.Pod, error) {
 	byName := map[string]*corev1.Pod{}
 	found := &corev1.PodList{}
 	for {
-		err := c.cfg.Reader.List(ctx, found, client.InNamespace(edge.NamespaceSystem), client.MatchingLabels{edge.LabelApp: app},
-			client.Limit(page), client.Continue(found.Continue))
+		err := c.cfg.Reader.List(ctx, found, client.InNamespace(edge.NamespaceSystem),
+			client.MatchingLabels{edge.LabelApp: edge.AppUpgrader}, client.Limit(page), client.Continue(found.Continue))
 		if err != nil {
 			return nil, fmt.Errorf("list the upgraders of hubs: %w", err)
 		}
@@ -176,6 +181,7 @@ func (c *Controller) pools(ctx context.Context, says []v1alpha1.PoolSettings, po
 		members[n.Labels[edge.LabelNodePool]] = append(members[n.Labels[edge.LabelNodePool]], n)
 	}
 	var pools []pool
+	known := map[edge.NodeName]bool{}
 	for i := range found.Items {
 		np := &found.Items[i]
 		p := pool{name: edge.PoolName(np.Name)}
@@ -189,10 +195,20 @@ func (c *Controller) pools(ctx context.Context, says []v1alpha1.PoolSettings, po
 		for _, o := range members[np.Name] {
 			n := nodeOf(o, pods)
 			n.leads = slices.Contains(leaders, n.name)
-			p.nodes = append(p.nodes, n)
+			p.nodes, known[n.name] = append(p.nodes, n), true
 		}
 		slices.SortFunc(p.nodes, func(a, b node) int { return cmpNames(a.name, b.name) })
 		pools = append(pools, p)
+	}
+	none := pool{} // of nodes that have left their pools, whose upgraders are left
+	for _, p := range pods {
+		if name := objects.PinnedTo(p); !known[name] {
+			gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: string(name)}}
+			none.nodes, known[name] = append(none.nodes, nodeOf(gone, pods)), true
+		}
+	}
+	if len(none.nodes) > 0 {
+		pools = append(pools, none)
 	}
 	return pools, nil
 }

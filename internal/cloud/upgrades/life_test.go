@@ -184,6 +184,12 @@ func TestALife(t *testing.T) {
 		}
 	})
 
+	// Somebody has mended the node, and tries the same version again.
+	w.must(w.c.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
+	w.condition("life", Upgrading, "life-n2")
+	w.ends(w.pod("yurthub-upgrade-life-n2"), corev1.PodFailed, `{"outcome":"WentBack","why":"again"}`)
+	w.condition("life", Stopped, "life-n2 went back: again")
+
 	// Somebody has looked, and wants another version.
 	w.wants("life", `{"version":"`+older+`"}`)
 	w.gone("yurthub-upgrade-life-n2")
@@ -197,8 +203,9 @@ func TestALife(t *testing.T) {
 
 	w.wants("life", `{"version":"`+newer+`"}`)
 	w.pod("yurthub-pull-life-n1")
-	w.wants("life", "null")
+	w.must(w.c.Delete(t.Context(), p)) // its nodes are in no pool any more
 	w.gone("yurthub-pull-life-n1")
+	w.wants("life", "null")
 	cloudtest.Eventually(t, "nothing is said of upgrades", func() error {
 		if err := w.c.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil || s.Status.Upgrade != nil {
 			return errors.Join(err, fmt.Errorf("it says %+v", s.Status))

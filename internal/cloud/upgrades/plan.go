@@ -99,8 +99,10 @@ const (
 	OutsideWindow state = "OutsideWindow"
 	// Paused: somebody has said so.
 	Paused state = "Paused"
-	// Waiting: what is left can't be reached, is not Ready, or takes no upgrades.
+	// Waiting: some of what is left can't be reached, or is not Ready.
 	Waiting state = "Waiting"
+	// NotUpgradable: what is left stays as it is until somebody changes that.
+	NotUpgradable state = "NotUpgradable"
 	// Stopped: a node was not well with the version, or refuses it. Somebody must look.
 	Stopped state = "Stopped"
 	// BadSettings: what somebody wants can't be used.
@@ -127,7 +129,8 @@ type decision struct {
 	forget        []edge.NodeName
 }
 
-// plan decides which nodes are upgraded next. The second result is when to look again; zero means after the next change.
+// plan decides which nodes are upgraded next. The second result is when to look again; zero means after the next change of a
+// Node, an upgrader or settings.
 //
 // If a node went back from a version, no other node of any pool gets that version, for as long as any pool wants it. A node that
 // refuses a version is not harmed, so a refusal stops only that node's pool. At most a tenth of the pools upgrade at a time, but
@@ -138,8 +141,8 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b pool) int { return strings.Compare(string(a.name), string(b.name)) })
 	soon := func(after time.Duration) {
-		if again == 0 || after < again {
-			again = max(after, time.Second)
+		if after = max(after, time.Second); again == 0 || after < again {
+			again = after
 		}
 	}
 	bad := map[string]string{}  // versions that a node was not well with, and what it says
@@ -160,6 +163,11 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	for _, p := range pools {
 		d := decision{pool: p.name, version: p.version, nodes: len(p.nodes)}
 		p.forget(&d, wanted, now)
+		for _, n := range p.nodes {
+			if !n.connected && n.onTheWay(p.version, now) {
+				soon(n.since.Add(patience).Sub(now))
+			}
+		}
 		if p.version == "" {
 			all = append(all, d)
 			continue
@@ -168,9 +176,6 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 		d.upgraded = len(p.nodes) - len(left)
 		ready := slices.DeleteFunc(slices.Clone(left), func(n node) bool { return !n.can() || n.warns(p.version, wanted) })
 		on := p.onTheWay(now)
-		if on > 0 || len(left) > 0 {
-			soon(lookAgain)
-		}
 		switch why := p.refusal(); {
 		case p.bad != "":
 			d.state, d.message = BadSettings, p.bad
@@ -183,12 +188,12 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 		case p.paused:
 			d.state, d.message = Paused, "No upgrade begins while it is paused."
 		case len(ready) == 0 && on == 0:
-			d.state, d.message = Waiting, p.waiting(left, wanted)
+			d.state, d.message = p.waiting(left, wanted)
 		case !p.open:
 			d.state = OutsideWindow
 			d.message = "The next window begins at " + p.opens.UTC().Format("2006-01-02 15:04") + " UTC."
 			if !p.opens.IsZero() {
-				soon(p.opens.Sub(now))
+				soon(min(p.opens.Sub(now), clockAgain))
 			}
 		case on == 0 && may <= 0:
 			d.state, d.message = WaitsItsTurn, "A tenth of all pools upgrades at a time; others come first."
@@ -251,8 +256,9 @@ func (p pool) refusal() string {
 	return ""
 }
 
-// waiting says why none of those that are left can be upgraded.
-func (p pool) waiting(left []node, wanted map[string]bool) string {
+// waiting says why none of those that are left can be upgraded, and whether that may pass by itself.
+func (p pool) waiting(left []node, wanted map[string]bool) (is state, text string) {
+	is = NotUpgradable
 	var texts []string
 	for _, n := range left {
 		why := "takes no upgrades: run yurthub join there with --release-key"
@@ -261,14 +267,15 @@ func (p pool) waiting(left []node, wanted map[string]bool) string {
 			why = "went back from " + n.of + ", which other pools are to have"
 		case n.version == "":
 			why = "does not report its version"
+		case !n.takes:
 		case !n.connected:
-			why = "is cut off"
+			is, why = Waiting, "is cut off"
 		case !n.ready:
-			why = "is not Ready"
+			is, why = Waiting, "is not Ready"
 		}
 		texts = append(texts, fmt.Sprintf("%s %s", n.name, why))
 	}
-	return edge.Some(texts)
+	return is, edge.Some(texts)
 }
 
 // forget lists the upgraders that are no longer needed: those of another version, and those of nodes that already have the

@@ -53,6 +53,7 @@ func TestPlan(t *testing.T) {
 		give   string
 		forget string
 		says   string
+		again  time.Duration
 	}{
 		"nobody wants anything":   {pool: pool{name: "p", nodes: []node{a, b}}},
 		"nothing is left to want": {pool: pool{name: "p", nodes: []node{a.with(wentBack, newer, time.Minute)}}, forget: "a"},
@@ -96,12 +97,13 @@ func TestPlan(t *testing.T) {
 		},
 		"only a cut one is left":     {pool: site("p", cut(a), well("b", newer)), state: Waiting, says: "a is cut off"},
 		"only a dead one":            {pool: site("p", dead(a), well("b", newer)), state: Waiting, says: "a is not Ready"},
-		"only one that takes none":   {pool: site("p", bare(a)), state: Waiting, says: "--release-key"},
-		"only one that says nothing": {pool: site("p", cut(well("a", ""))), state: Waiting, says: "does not report its version"},
-		"a node of before can't be":  {pool: site("p", bare(well("a", ""))), state: Waiting, says: "does not report its version"},
+		"only one that takes none":   {pool: site("p", cut(bare(a))), state: NotUpgradable, says: "--release-key"},
+		"one of which time helps":    {pool: site("p", bare(a), cut(b)), state: Waiting, says: "a takes no upgrades"},
+		"only one that says nothing": {pool: site("p", cut(well("a", ""))), state: NotUpgradable, says: "not report its version"},
+		"a node of before can't be":  {pool: site("p", bare(well("a", ""))), state: NotUpgradable, says: "its version"},
 		"cut while under way": {
 			pool:  site("p", cut(a).with(busy, newer, time.Minute), b.with(pulled, newer, 1), c.with(pulled, newer, 1)),
-			state: Upgrading,
+			state: Upgrading, again: patience - time.Minute,
 		},
 		"cut for long": {
 			pool: site("p", cut(a).with(busy, newer, time.Hour), b.with(pulled, newer, 1)), state: Upgrading, give: "b",
@@ -128,7 +130,23 @@ func TestPlan(t *testing.T) {
 				p.open, p.opens = false, noon.Add(time.Hour)
 				return p
 			}(),
-			state: OutsideWindow, says: "2026-11-26 13:00 UTC",
+			state: OutsideWindow, says: "2026-11-26 13:00 UTC", again: time.Hour,
+		},
+		"long before the window": {
+			pool: func() pool {
+				p := site("p", a)
+				p.open, p.opens = false, noon.Add(6*24*time.Hour)
+				return p
+			}(),
+			state: OutsideWindow, again: clockAgain,
+		},
+		"before the window, and only a cut one is left": {
+			pool: func() pool {
+				p := site("p", cut(a))
+				p.open, p.opens = false, noon.Add(time.Hour)
+				return p
+			}(),
+			state: Waiting,
 		},
 		"settings that can't be used": {
 			pool: func() pool { p := site("p", a); p.bad = "no such zone"; return p }(), state: BadSettings, says: "no such zone",
@@ -170,9 +188,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: %q, pull %v, deliver %v, forget %v: %q", name, d.state, names(d.pull), names(d.deliver), forget,
 				d.message)
 		}
-		if (d.state == Upgrading) != (again == lookAgain) && d.state != OutsideWindow && d.state != Waiting &&
-			d.state != Stopped && d.state != Paused && d.state != BadSettings {
-			t.Errorf("%s: looked at again after %v", name, again)
+		if again != tt.again {
+			t.Errorf("%s: looked at again after %v, want %v", name, again, tt.again)
 		}
 	}
 }
@@ -205,7 +222,7 @@ func TestStoppedWhateverThePoolWantsNext(t *testing.T) {
 		if len(all[0].forget) > 0 || all[1].state != Stopped || len(all[1].deliver) > 0 {
 			t.Errorf("its own pool is to have %s: %+v", what, all)
 		}
-		if own == "v0.2.1" && (all[0].state != Waiting || !strings.Contains(all[0].message, "a went back from v0.3.0")) {
+		if own == "v0.2.1" && (all[0].state != NotUpgradable || !strings.Contains(all[0].message, "a went back from v0.3.0")) {
 			t.Errorf("its own pool is to have %s: %+v", what, all[0])
 		}
 		calm := other
@@ -236,7 +253,7 @@ func TestATenth(t *testing.T) {
 				t.Errorf("of %d: %+v", n, d)
 			}
 		}
-		if want := max(1, n/10); under != want || all[n-1].state != Upgrading || again != lookAgain {
+		if want := max(1, n/10); under != want || all[n-1].state != Upgrading || again != 0 {
 			t.Errorf("of %d pools %d are under way, want %d; the last is %s", n, under, want, all[n-1].state)
 		}
 	}
@@ -257,7 +274,7 @@ func TestRollouts(t *testing.T) {
 		}
 		now := noon
 		for turn := 0; ; turn++ {
-			all, again := plan(pools, now)
+			all, _ := plan(pools, now)
 			under := 0
 			for i, d := range all {
 				p := &pools[i]
@@ -292,7 +309,7 @@ func TestRollouts(t *testing.T) {
 			if turn > 3000 {
 				t.Fatalf("seed %d: no end: %+v", seed, all)
 			}
-			now = now.Add(max(again, time.Second))
+			now = now.Add(2 * time.Second)
 			for i := range pools {
 				for j := range pools[i].nodes {
 					chance(r, turn, &pools[i].nodes[j])

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// app is the value of edge.LabelApp on upgraders.
-	app = "yurthub-upgrade"
 	// labelVersion says of which version an upgrader is.
 	labelVersion = "openyurt.io/hub-version"
 
@@ -48,7 +46,7 @@ func (c Config) podFor(prefix string, pool edge.PoolName, s step) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: edge.NamespaceSystem, Name: podName(prefix, s.node),
-			Labels: map[string]string{edge.LabelApp: app, labelVersion: s.of},
+			Labels: map[string]string{edge.LabelApp: edge.AppUpgrader, labelVersion: s.of},
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,

@@ -28,7 +28,7 @@ const maxPools = 50
 const ReasonNoPools = "NoPools"
 
 // order is that of the states: what somebody must look at comes first.
-var order = []state{BadSettings, Stopped, Upgrading, WaitsItsTurn, OutsideWindow, Paused, Waiting, UpToDate}
+var order = []state{BadSettings, Stopped, Upgrading, WaitsItsTurn, OutsideWindow, Paused, NotUpgradable, Waiting, UpToDate}
 
 func rank(s state) int { return slices.Index(order, s) }
 

@@ -31,6 +31,8 @@ func TestJudge(t *testing.T) {
 		{[]decision{there}, "UpToDate", metav1.ConditionTrue, "All hubs run the version that is set for them: 2.", ""},
 		{[]decision{there, at("p", Waiting, "n is cut off")}, "Waiting", metav1.ConditionFalse,
 			"3 of 5 hubs run it. p: n is cut off", "p"},
+		{[]decision{at("p", Waiting, "w"), at("q", NotUpgradable, "no key")}, "NotUpgradable", metav1.ConditionFalse,
+			"q: no key", "q"},
 		{[]decision{at("p", Waiting, "w"), at("q", Upgrading, "u")}, "Upgrading", metav1.ConditionFalse, "q: u", "q"},
 		{[]decision{at("p", Upgrading, "u"), at("q", Stopped, "a went back"), at("r", Stopped, "x")}, "Stopped",
 			metav1.ConditionFalse, "q, r: a went back", "q"},
