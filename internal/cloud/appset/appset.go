@@ -89,7 +89,7 @@ func New(c Config) *Controller {
 
 // Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{c.metrics.outdated, c.metrics.stopped}
+	return []prometheus.Collector{c.metrics.outdated, c.metrics.stopped, c.metrics.waiting}
 }
 
 // Cached says what the manager's cache must hold: YurtAppSets, our ControllerRevisions, and the Deployments and StatefulSets of
@@ -159,9 +159,13 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	}.AddTo(mgr)
 }
 
-// setHandler enqueues a YurtAppSet when its spec changes, but not when its status does: we write that ourselves.
+// setHandler enqueues a YurtAppSet when its spec changes or removals are confirmed, but not when its status does: we write that
+// ourselves.
 func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
-	return control.On(func(was, is *v1beta1.YurtAppSet) bool { return was.Generation != is.Generation || was.UID != is.UID },
+	return control.On(func(was, is *v1beta1.YurtAppSet) bool {
+		return was.Generation != is.Generation || was.UID != is.UID ||
+			was.Annotations[AnnotationConfirmRemoval] != is.Annotations[AnnotationConfirmRemoval]
+	},
 		func(_ context.Context, set *v1beta1.YurtAppSet, q control.Queue) { q.Add(requestFor(set)) })
 }
 
