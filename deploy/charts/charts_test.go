@@ -283,6 +283,7 @@ func TestSwitches(t *testing.T) {
 		"policies.oneCoordinatorPerPool": "one-coordinator",
 		"policies.exclusiveAutonomy":     "exclusive-autonomy",
 		"policies.nodePoolDeletion":      "nodepool-deletion",
+		"policies.coordinatorSets":       "coordinator-sets",
 		"policies.nodePoolValues":        "nodepool-values",
 		"policies.delegateAnnotation":    "delegate-annotation",
 		"policies.forwarderWrites":       "forwarder-writes",

@@ -21,8 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	cloudcoordinator "yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -324,6 +327,51 @@ func TestDeletionOfANodePool(t *testing.T) {
 	mustAccept(t, "one without a status", c.Delete(t.Context(), empty))
 	has()
 	mustAccept(t, "it without nodes", c.Delete(t.Context(), pool))
+}
+
+// TestDeletionOfTheCoordinatorsYurtAppSets takes a confirmation where many run. Those of others are not looked at.
+func TestDeletionOfTheCoordinatorsYurtAppSets(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "sets"}}); err != nil {
+		t.Fatal(err)
+	}
+	running := func(namespace, name string, n int32, confirms string) *v1beta1.YurtAppSet {
+		t.Helper()
+		set, err := cloudcoordinator.AppSet(cloudcoordinator.Config{
+			Program: cloudcoordinator.Program{Rollout: cloudcoordinator.Rollout{MaxUnavailable: "10%"}},
+		}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Namespace, set.Name = namespace, name
+		if confirms != "" {
+			set.Annotations = map[string]string{appset.AnnotationConfirmRemoval: confirms}
+		}
+		create(t, c, set)
+		set.Status.TotalWorkloads = n
+		if err := c.Status().Update(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	const name, standbys = "yurt-coordinator", "yurt-coordinator--1"
+	for _, refused := range []*v1beta1.YurtAppSet{
+		running(edge.NamespaceSystem, name, 3, ""), running(edge.NamespaceSystem, standbys, 3, "2"),
+	} {
+		mustRefuse(t, refused.Name, c.Delete(t.Context(), refused), "would remove 3 coordinators", "delete its YurtCoordinator",
+			"annotate yurtappset "+refused.Name+" -n kube-system --overwrite apps.openyurt.io/confirm-removal=3")
+		mustRefuse(t, "it among others",
+			c.DeleteAllOf(t.Context(), &v1beta1.YurtAppSet{}, client.InNamespace(edge.NamespaceSystem)), "3 coordinators")
+		refused.Annotations = map[string]string{appset.AnnotationConfirmRemoval: "3"}
+		if err := c.Update(t.Context(), refused); err != nil {
+			t.Fatal(err)
+		}
+		mustAccept(t, "confirmed", c.Delete(t.Context(), refused))
+	}
+	mustAccept(t, "a single one", c.Delete(t.Context(), running(edge.NamespaceSystem, name, 1, "")))
+	mustAccept(t, "without a status", c.Delete(t.Context(), running(edge.NamespaceSystem, standbys, 0, "")))
+	mustAccept(t, "another", c.Delete(t.Context(), running(edge.NamespaceSystem, "web", 3, "")))
+	mustAccept(t, "elsewhere", c.Delete(t.Context(), running("sets", name, 3, "")))
 }
 
 // labelDesired is OpenYurt's, whose webhook turns it into the pool of a node that has none.

@@ -93,7 +93,7 @@ func New(c Config) *Controller {
 
 // Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{c.metrics.outdated, c.metrics.stopped}
+	return []prometheus.Collector{c.metrics.outdated, c.metrics.stopped, c.metrics.waiting}
 }
 
 // Cached says what the manager's cache must hold: YurtAppSets, our ControllerRevisions, and the Deployments and StatefulSets of
@@ -164,13 +164,16 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	}.AddTo(mgr)
 }
 
-// setHandler enqueues a YurtAppSet and its group when its spec changes, but not when its status does: we write that ourselves.
+// setHandler enqueues a YurtAppSet and its group when its spec changes or removals are confirmed, but not when its status does: we
+// write that ourselves.
 func (c *Controller) setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
-	return control.On(func(was, is *v1beta1.YurtAppSet) bool { return was.Generation != is.Generation || was.UID != is.UID },
-		func(ctx context.Context, set *v1beta1.YurtAppSet, q control.Queue) {
-			q.Add(requestFor(set))
-			c.enqueueGroup(ctx, set, q)
-		})
+	return control.On(func(was, is *v1beta1.YurtAppSet) bool {
+		return was.Generation != is.Generation || was.UID != is.UID ||
+			was.Annotations[AnnotationConfirmRemoval] != is.Annotations[AnnotationConfirmRemoval]
+	}, func(ctx context.Context, set *v1beta1.YurtAppSet, q control.Queue) {
+		q.Add(requestFor(set))
+		c.enqueueGroup(ctx, set, q)
+	})
 }
 
 // poolHandler enqueues all YurtAppSets when a pool comes, goes or changes its labels.

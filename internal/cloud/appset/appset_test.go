@@ -320,3 +320,60 @@ func TestOneSetsWorkloadsAreNotAnothers(t *testing.T) {
 		t.Errorf("%+v", s.Workloads)
 	}
 }
+
+// TestASelectorThatSelectsNothingForAMoment: it removes no workload, and what a person confirms by its number goes at once.
+func TestASelectorThatSelectsNothingForAMoment(t *testing.T) {
+	w := newWorld(t, "moment")
+	for _, name := range []string{"a", "b", "c"} {
+		w.pool(name)
+	}
+	set := deployments("web", nil)
+	set.Spec.NodePoolSelector = w.every()
+	w.create(set)
+	all := []string{"web-moment-a 2 web:1", "web-moment-b 2 web:1", "web-moment-c 2 web:1"}
+	w.runs(all...)
+	before := w.deployments()
+	selects := func(value string) {
+		change(w, set, func(s *v1beta1.YurtAppSet) {
+			s.Spec.NodePoolSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"test": value}}
+		})
+	}
+	confirm := func(n string) {
+		change(w, set, func(s *v1beta1.YurtAppSet) { s.Annotations = map[string]string{AnnotationConfirmRemoval: n} })
+	}
+	selects("typo")
+	w.event("AppDeleted", "RemovalWaits 3 of 3 workloads are no longer asked for")
+	w.says(set, dispatched, updated, isReady)
+	w.runs(all...)
+	w.waiting("web", 3)
+	w.quiet()
+	selects("moment")
+	w.says(set, poolFound, dispatched, updated, deleted)
+	w.waiting("web", -1)
+	for i, d := range w.deployments() {
+		if d.UID != before[i].UID {
+			t.Errorf("%s is another one", d.Name)
+		}
+	}
+
+	selects("typo-again")
+	confirm("2") // there are 3
+	w.says(set, dispatched, updated, isReady)
+	w.runs(all...)
+	confirm("3")
+	w.runs()
+	w.says(set, dispatched, updated, deleted, isReady)
+}
+
+// TestOfManyPoolsAFewLeaveAtOnce, and those that are gone do not count.
+func TestOfManyPoolsAFewLeaveAtOnce(t *testing.T) {
+	w := newWorld(t, "few")
+	a, b, c := w.pool("a"), w.pool("b"), w.pool("c")
+	set := w.create(deployments("web", nil, a, b, c))
+	w.runs("web-few-a 2 web:1", "web-few-b 2 web:1", "web-few-c 2 web:1")
+	change(w, set, func(s *v1beta1.YurtAppSet) { s.Spec.Pools = []string{a, b} })
+	w.runs("web-few-a 2 web:1", "web-few-b 2 web:1")
+	w.must(w.Delete(t.Context(), nodePool(a)))
+	w.must(w.Delete(t.Context(), nodePool(b)))
+	w.runs()
+}

@@ -16,6 +16,7 @@
 // has the name that we need, the pool's message says so, and AppDispatched is False. The deletion of a YurtAppSet needs no code
 // here, because Kubernetes' garbage collector deletes what it owns. When a pool is gone or no longer selected, its workload is
 // deleted in the background, and the Pods follow. We do not wait for the Pods, because their nodes may never be reached again.
+// If many pools are no longer selected, a Brake first waits, because that may be a mistake.
 //
 // A failure in one pool does not stop the others, unless it stops a rollout. Some failures need a person: a patch that does not
 // fit, a refusal by the API server, a name that is taken. The pool's message reports such a failure, and it is retried rarely. A

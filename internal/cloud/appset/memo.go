@@ -36,6 +36,9 @@ type memory struct {
 
 	// wanted is what was rendered last, by pool. It has no Objects: they would store each workload twice.
 	wanted map[string]rendered
+
+	// brake is used by the reconcile of this YurtAppSet alone.
+	brake Brake
 }
 
 // rendered is what is wanted in one pool, with a hash of its inputs.
@@ -118,9 +121,15 @@ func sum(values ...any) ([sha256.Size]byte, error) {
 
 func (c *Controller) memoryLocked(set types.NamespacedName) *memory {
 	if c.known[set] == nil {
-		c.known[set] = &memory{pools: make(map[string]known)}
+		c.known[set] = &memory{pools: make(map[string]known), brake: Brake{What: "workloads"}}
 	}
 	return c.known[set]
+}
+
+func (c *Controller) brake(set types.NamespacedName) *Brake {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &c.memoryLocked(set).brake
 }
 
 func (c *Controller) remembered(set types.NamespacedName, pool string) known {

@@ -39,8 +39,24 @@ coordinator_controller_yurtappset_rollout_stopped{namespace="n",yurtappset="b"} 
 // outdated fails unless the metrics count so many outdated pools of a set; -1: they don't know it.
 func (w *world) outdated(name string, want int) {
 	w.t.Helper()
+	if got := w.counted(w.controller.metrics.outdated, name); got != want {
+		w.t.Errorf("%d outdated pools of %s, want %d", got, name, want)
+	}
+}
+
+// waiting fails unless the metrics count so many removals of a set that wait; -1: none.
+func (w *world) waiting(name string, want int) {
+	w.t.Helper()
+	if got := w.counted(w.controller.metrics.waiting, name); got != want {
+		w.t.Errorf("%d removals of %s wait, want %d", got, name, want)
+	}
+}
+
+// counted returns a gauge of a set; -1: there is none.
+func (w *world) counted(gauge prometheus.Collector, name string) int {
+	w.t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(w.controller.metrics.outdated)
+	registry.MustRegister(gauge)
 	families, err := registry.Gather()
 	if err != nil {
 		w.t.Fatal(err)
@@ -48,12 +64,14 @@ func (w *world) outdated(name string, want int) {
 	got := -1
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if l := m.GetLabel(); l[0].GetValue() == w.namespace && l[1].GetValue() == name {
+			of := map[string]string{}
+			for _, l := range m.GetLabel() {
+				of[l.GetName()] = l.GetValue()
+			}
+			if of["namespace"] == w.namespace && of["yurtappset"] == name {
 				got = int(m.GetGauge().GetValue())
 			}
 		}
 	}
-	if got != want {
-		w.t.Errorf("%d outdated pools of %s, want %d", got, name, want)
-	}
+	return got
 }

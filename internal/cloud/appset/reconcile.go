@@ -58,6 +58,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 		w.Missing = selected.Missing
 		after, failed = c.run(ctx, set, selected, live, w)
 	}
+	c.metrics.waiting.Set(r.NamespacedName, len(w.Held.Objects))
 	status := Judge(set, w, metav1.NewTime(c.cfg.Clock.Now()))
 	if w.BadPools == nil {
 		outdated := len(w.Outcomes) - int(status.UpdatedWorkloads)
@@ -75,7 +76,11 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	if slices.ContainsFunc(w.Outcomes, func(o Outcome) bool { return o.Message != "" }) && (after == 0 || after > mendAfter) {
 		after = mendAfter
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(after, 1)}, nil
+	after = wait.Jitter(after, 1)
+	if again := w.Held.Again; again > 0 && (after == 0 || after > again) {
+		after = again
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // run updates workloads and history, and records the outcome in w. It returns when to look again even if nothing changes; zero
@@ -106,7 +111,7 @@ func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, selected 
 		}
 	}
 	c.keepOnly(client.ObjectKeyFromObject(set), wanted)
-	return r.after(), errors.Join(unrecorded, firstOf(failed), r.pull(ctx), c.removeOthers(ctx, set, wanted, live, w))
+	return r.after(), errors.Join(unrecorded, firstOf(failed), r.pull(ctx), c.removeOthers(ctx, set, selected, wanted, live, w))
 }
 
 // firstOf joins errors into one. It names only the first, because a thousand pools may share it.
@@ -300,35 +305,49 @@ func unchangeable(err error) bool {
 	return strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "Forbidden: updates to")
 }
 
-// removeOthers deletes those of our workloads that are no longer wanted.
-func (c *Controller) removeOthers(ctx context.Context, set *v1beta1.YurtAppSet, wanted []Wanted, all map[ref]*Live, w *World,
+// removeOthers deletes those of our workloads that are no longer wanted. The Brake of the YurtAppSet holds workloads back whose
+// pools exist, and are only no longer selected.
+func (c *Controller) removeOthers(
+	ctx context.Context, set *v1beta1.YurtAppSet, selected Selection, wanted []Wanted, all map[ref]*Live, w *World,
 ) error {
 	stays := make(map[ref]bool, len(wanted))
 	for i := range wanted {
 		stays[wanted[i].ref()] = true
 	}
-	var failed []error
+	var leaving, doubtful []client.Object
+	of := 0
 	for _, l := range slices.SortedFunc(maps.Values(all), byName) {
-		name := l.Name
-		if stays[ref{l.Kind, name}] {
-			continue
+		if !l.Deleting {
+			of++
 		}
-		w.Leaving = append(w.Leaving, name)
-		if l.Deleting {
-			continue
+		switch {
+		case stays[ref{l.Kind, l.Name}]:
+		case l.Deleting:
+			w.Leaving = append(w.Leaving, l.Name)
+		case selected.Others[l.Pool]:
+			doubtful = append(doubtful, l.meta)
+		default:
+			leaving = append(leaving, l.meta)
 		}
-		err := c.cfg.Client.Delete(ctx, l.meta, client.Preconditions{UID: &l.UID},
+	}
+	key := client.ObjectKeyFromObject(set)
+	free, held := c.brake(key).Let(set, doubtful, of, c.cfg.Clock.Now())
+	w.Held = held
+	var failed []error
+	for _, o := range append(leaving, free...) {
+		w.Leaving = append(w.Leaving, o.GetName())
+		l := liveOf(o)
+		err := c.cfg.Client.Delete(ctx, o, client.Preconditions{UID: &l.UID},
 			client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if err != nil {
 			if !apierrors.IsNotFound(err) {
-				failed = append(failed, fmt.Errorf("delete %s %s: %w", l.Kind, name, err))
+				failed = append(failed, fmt.Errorf("delete %s %s: %w", l.Kind, l.Name, err))
 			}
 			continue
 		}
-		klog.FromContext(ctx).Info("Deleted a workload",
-			"yurtAppSet", client.ObjectKeyFromObject(set), "pool", l.Pool, "name", name)
+		klog.FromContext(ctx).Info("Deleted a workload", "yurtAppSet", key, "pool", l.Pool, "name", l.Name)
 		c.cfg.Events.Eventf(objects.Regarding(set, kindSet), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
-			"Deleted %s %s: pool %s no longer wants it", l.Kind, name, l.Pool)
+			"Deleted %s %s: pool %s no longer wants it", l.Kind, l.Name, l.Pool)
 	}
 	return firstOf(failed)
 }
@@ -351,11 +370,12 @@ func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, n
 		}
 		i := slices.IndexFunc(before, func(b v1beta1.YurtAppSetCondition) bool { return b.Type == now.Type })
 		stops := now.Type == v1beta1.AppSetStalled
-		if i >= 0 && before[i].Status == now.Status || i < 0 && now.Status == corev1.ConditionTrue && !stops {
+		waits := now.Reason == ReasonRemovalWaits && (i < 0 || before[i].Reason != now.Reason)
+		if !waits && (i >= 0 && before[i].Status == now.Status || i < 0 && now.Status == corev1.ConditionTrue && !stops) {
 			continue
 		}
 		kind := corev1.EventTypeNormal
-		if stops || now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady &&
+		if stops || waits || now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady &&
 			now.Type != v1beta1.AppSetAppDeleted {
 			kind = corev1.EventTypeWarning
 		}

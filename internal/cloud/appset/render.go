@@ -84,6 +84,8 @@ type Selection struct {
 	Missing []string
 	// Canaries are the names of those that spec.rollout.canary selects.
 	Canaries map[string]bool
+	// Others are the names of the pools that exist and are not selected.
+	Others map[string]bool
 }
 
 // Select finds the pools. It fails on a selector that can't be used.
@@ -92,7 +94,7 @@ func Select(spec *v1beta1.YurtAppSetSpec, pools []v1beta2.NodePool) (Selection, 
 	if err != nil {
 		return Selection{}, err
 	}
-	s := Selection{Canaries: make(map[string]bool)}
+	s := Selection{Canaries: make(map[string]bool), Others: make(map[string]bool)}
 	canary := func(*v1beta2.NodePool) bool { return false }
 	if spec.Rollout != nil {
 		if canary, err = matcher(spec.Rollout.Canary, nil); err != nil {
@@ -103,6 +105,8 @@ func Select(spec *v1beta1.YurtAppSetSpec, pools []v1beta2.NodePool) (Selection, 
 		if matches(&pools[i]) {
 			s.Pools = append(s.Pools, &pools[i])
 			s.Canaries[pools[i].Name] = canary(&pools[i])
+		} else {
+			s.Others[pools[i].Name] = true
 		}
 	}
 	slices.SortFunc(s.Pools, func(a, b *v1beta2.NodePool) int { return strings.Compare(a.Name, b.Name) })

@@ -141,7 +141,8 @@ type World struct {
 	Outcomes []Outcome // sorted by the pools' names
 	Missing  []string  // named pools that do not exist
 	BadPools error     // a selector that can't be used; then nothing else is known
-	Leaving  []string  // workloads that are no longer wanted but still exist
+	Leaving  []string  // workloads that are no longer wanted, and are being deleted
+	Held     Held      // workloads that are no longer wanted, and stay for now
 	Revision string
 	// Waiting are the pools whose workloads are still to be changed.
 	Waiting map[string]bool
@@ -195,7 +196,11 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 	note(&s, set, now, v1beta1.AppSetPoolFound, found, poolsMessage(w))
 	note(&s, set, now, v1beta1.AppSetAppDispatched, when(absent, "WorkloadMissing"), about(absent, w, "no workload in"))
 	note(&s, set, now, v1beta1.AppSetAppUpdated, when(wrong, "NotAsWanted"), about(wrong, w, "not as wanted in"))
-	note(&s, set, now, v1beta1.AppSetAppDeleted, when(w.Leaving, "Deleting"), about(w.Leaving, nil, "still there:"))
+	stays, held := when(w.Leaving, "Deleting"), about(w.Leaving, nil, "still there:")
+	if len(w.Held.Objects) > 0 {
+		stays, held = ReasonRemovalWaits, w.Held.Message
+	}
+	note(&s, set, now, v1beta1.AppSetAppDeleted, stays, held)
 	note(&s, set, now, v1beta1.AppSetAppReady, when(unready, "NotReady"), about(unready, nil, "not ready in"))
 	against, message := "", ""
 	for _, c := range s.Conditions {

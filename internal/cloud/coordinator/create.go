@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -68,7 +70,8 @@ func createdHere(c *v1alpha1.YurtCoordinator) bool {
 }
 
 // reconcileCreate creates a YurtCoordinator for each pool whose settings say create: Always. It deletes the YurtCoordinators
-// that it has created if their pools' settings no longer say so. An error in one pool does not stop the others.
+// that it has created if their pools are gone, or if their pools' settings no longer say so and the brake lets them go. An error
+// in one pool does not stop the others.
 func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {
@@ -79,6 +82,8 @@ func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	var failed []error
+	var doubtful []client.Object
+	of := 0
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		v, err := r.census(ctx, pool, says)
 		if err != nil {
@@ -96,10 +101,64 @@ func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (
 			failed = append(failed, r.create(ctx, pool))
 		}
 		for _, c := range remove {
+			if s.exists {
+				doubtful = append(doubtful, c)
+			} else {
+				failed = append(failed, r.unmake(ctx, c))
+			}
+		}
+		for _, c := range s.census.Coordinators {
+			if c.DeletionTimestamp.IsZero() {
+				of++
+			}
+		}
+	}
+	apps, err := r.apps(ctx)
+	if err != nil {
+		return reconcile.Result{}, errors.Join(append(failed, err)...)
+	}
+	app := apps[0]
+	if app == nil {
+		app = &v1beta1.YurtAppSet{ObjectMeta: metav1.ObjectMeta{Namespace: appRequest.Namespace, Name: appRequest.Name}}
+	}
+	free, held := r.brake.Let(app, doubtful, of, r.cfg.Clock.Now())
+	for _, o := range free {
+		if c, ok := o.(*v1alpha1.YurtCoordinator); ok {
 			failed = append(failed, r.unmake(ctx, c))
 		}
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.5)}, errors.Join(failed...)
+	r.hold(held)
+	again := wait.Jitter(r.cfg.Resync, 0.5)
+	if held.Again > 0 {
+		again = min(again, held.Again)
+	}
+	return reconcile.Result{RequeueAfter: again}, errors.Join(failed...)
+}
+
+// hold remembers which YurtCoordinators stay for now, and why, and has their statuses say so.
+func (r *Reconciler) hold(held appset.Held) {
+	is := make(map[string]string, len(held.Objects))
+	for _, o := range held.Objects {
+		is[o.GetName()] = held.Message
+	}
+	r.metrics.removals.Set(appRequest.NamespacedName, len(is))
+	r.mu.Lock()
+	was := r.held
+	r.held = is
+	r.mu.Unlock()
+	if !maps.Equal(was, is) {
+		r.lookAtAll()
+	}
+}
+
+// doubts says why a YurtCoordinator stays that no settings ask for, if it does.
+func (r *Reconciler) doubts(name string) finding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if why := r.held[name]; why != "" {
+		return finding{OK: true, Reason: appset.ReasonRemovalWaits, Message: why}
+	}
+	return finding{}
 }
 
 // sites returns all pools that there are, and those of YurtCoordinators that were made here, and whether each exists.

@@ -1,19 +1,24 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
 )
@@ -126,7 +131,167 @@ func TestEveryPoolGetsOne(t *testing.T) {
 	w.r.cfg.PoolSettings = true
 	makes()
 	w.turns(9)
+	expect("no longer, and it may be a mistake", made)
+	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
+	for range 2 { // one in a minute
+		makes()
+		w.turns(9)
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	}
 	expect("no longer", before)
+}
+
+// identities are the UIDs of all YurtCoordinators and of the Secrets of their pools.
+func (w *world) identities() string {
+	w.t.Helper()
+	var ids []string
+	var all v1alpha1.YurtCoordinatorList
+	w.list(&all)
+	for _, c := range all.Items {
+		ids = append(ids, c.Name+" "+string(c.UID))
+		for _, o := range []types.NamespacedName{
+			{Namespace: edge.NamespaceKeys, Name: edge.PoolName(c.Spec.NodePool).AuthoritySecret()},
+			{Namespace: edge.NamespaceSystem, Name: edge.PoolName(c.Spec.NodePool).CoordinatorSecret()},
+		} {
+			var s corev1.Secret
+			w.get(o.Namespace, o.Name, &s)
+			ids = append(ids, o.Name+" "+string(s.UID))
+		}
+	}
+	for _, p := range w.podsIn(0) {
+		ids = append(ids, p.Name)
+	}
+	return strings.Join(ids, "\n")
+}
+
+// createWorld has five pools that have a coordinator because of settings.
+func createWorld(t *testing.T) (w *world, always func(), makes func()) {
+	w = newWorld(t)
+	for i := range 5 {
+		w.pool(fmt.Sprintf("p%d", i), 3)
+	}
+	always = func() {
+		t.Helper()
+		w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Create = v1alpha1.CreateAlways })
+	}
+	makes = func() {
+		t.Helper()
+		if _, err := w.r.reconcileCreate(t.Context(), createRequest); errors.Is(err, errKilled) {
+			w.restart()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		w.turns(1)
+	}
+	always()
+	makes()
+	w.turns(10)
+	for i := range 5 {
+		if name := fmt.Sprintf("p%d", i); w.status(name) != allReady+name+"-n1" {
+			t.Fatal(w.status(name))
+		}
+	}
+	return w, always, makes
+}
+
+// TestReplacedSettings: the PoolSettings because of which pools have coordinators is deleted, and made again minutes later.
+func TestReplacedSettings(t *testing.T) {
+	w, always, makes := createWorld(t)
+	before := w.identities()
+	for _, gone := range []time.Duration{time.Second, 9 * time.Minute} {
+		w.delete(&v1alpha1.PoolSettings{ObjectMeta: metav1.ObjectMeta{Name: "all"}})
+		makes()
+		if got := w.condition("p3", v1alpha1.YurtCoordinatorStalled); got != "True/RemovalWaits" {
+			t.Errorf("Stalled is %s", got)
+		}
+		got := w.message("p3", v1alpha1.YurtCoordinatorStalled)
+		if !strings.HasPrefix(got, "5 of 5 YurtCoordinators are no longer asked for. ") || !strings.HasSuffix(got,
+			"annotate yurtappset yurt-coordinator -n kube-system --overwrite apps.openyurt.io/confirm-removal=5") {
+			t.Errorf("it says %s", got)
+		}
+		w.measure("removals_waiting", `{kind="YurtCoordinator",namespace="kube-system",yurtappset="yurt-coordinator"} 5`)
+		w.clock.SetTime(w.clock.Now().Add(gone))
+		makes()
+		always()
+		makes()
+		if got := w.identities(); got != before {
+			t.Errorf("after %v it is\n%s\nwas\n%s", gone, got, before)
+		}
+		if got := w.condition("p3", v1alpha1.YurtCoordinatorStalled); got != "False/NotStalled" {
+			t.Errorf("Stalled is %s", got)
+		}
+		w.measure("removals_waiting", "")
+	}
+	if n := count(w.events, "Warning RemovalWaits Stalled is true: 5 of 5"); n != 10 {
+		t.Errorf("%d Events, want one for each YurtCoordinator and time: %q", n, w.events)
+	}
+}
+
+// TestRemovalsOfSettings: meant removals go little by little, are paused, and go at once where a person confirms them.
+func TestRemovalsOfSettings(t *testing.T) {
+	w, _, makes := createWorld(t)
+	left := func() int {
+		var all v1alpha1.YurtCoordinatorList
+		w.list(&all)
+		return len(all.Items)
+	}
+	expect := func(when string, want int) {
+		t.Helper()
+		w.turns(6)
+		if got := left(); got != want {
+			t.Errorf("%s: %d are left, want %d", when, got, want)
+		}
+	}
+	says := func(annotation string, paused bool) {
+		var app v1beta1.YurtAppSet
+		w.get(edge.NamespaceSystem, edge.AppCoordinator, &app)
+		app.Spec.Rollout.Paused = paused
+		app.Annotations = map[string]string{appset.AnnotationConfirmRemoval: annotation}
+		w.update(&app)
+	}
+	w.delete(&v1alpha1.PoolSettings{ObjectMeta: metav1.ObjectMeta{Name: "all"}})
+	makes()
+	expect("at once", 5)
+	w.restart()
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	makes()
+	expect("after a restart", 5)
+	says("", true)
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	makes()
+	expect("paused", 5)
+	says("", false)
+	makes()
+	expect("no longer paused", 4)
+	var pool v1beta2.NodePool
+	w.get("", "p4", &pool)
+	w.delete(&pool)
+	makes()
+	expect("a pool is gone", 3)
+	says("2", false)
+	makes()
+	expect("confirmed with a wrong number", 3)
+	says("3", false)
+	w.fatal = w.writes + 2
+	makes()
+	expect("killed in the middle", 1)
+	makes()
+	expect("the only one that is left", 0)
+}
+
+// TestDeletedByHand: the YurtAppSets' brake does not hold back what somebody has deleted.
+func TestDeletedByHand(t *testing.T) {
+	w, _, _ := createWorld(t)
+	w.holds = true
+	for i := range 5 {
+		w.delete(&v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%d", i)}})
+	}
+	w.turns(6)
+	for i := range 5 {
+		if got := w.status(fmt.Sprintf("p%d", i)); got != "gone" {
+			t.Errorf("p%d: %s", i, got)
+		}
+	}
 }
 
 // TestNoNameIsLeft: a pool that gets no YurtCoordinator is an error, which is tried again and logged.

@@ -44,12 +44,17 @@ func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (r
 	r.fleet = err
 	r.mu.Unlock()
 	if (was == nil) != (err == nil) {
-		select {
-		case r.fleetTurned <- event.GenericEvent{Object: &v1alpha1.YurtCoordinator{}}:
-		default: // all are to be looked at already
-		}
+		r.lookAtAll()
 	}
 	return result, err
+}
+
+// lookAtAll makes the controller look at all YurtCoordinators.
+func (r *Reconciler) lookAtAll() {
+	select {
+	case r.turned <- event.GenericEvent{Object: &v1alpha1.YurtCoordinator{}}:
+	default: // all are to be looked at already
+	}
 }
 
 // fleetTrouble returns why what all coordinators share could not be kept, or nil.

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/edge"
 )
@@ -43,6 +44,7 @@ type metrics struct {
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
 	failures     *prometheus.CounterVec
+	removals     appset.RemovalsWaiting
 
 	mu sync.Mutex
 	// byName are the present YurtCoordinators. ends are their certificates.
@@ -126,7 +128,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		issued: counter("certificates_issued_total", "Certificates issued, by kind."),
 		failures: counter("certificate_failures_total",
 			"Failures to read, issue or store a certificate, by kind, without conflicts."),
-		byName: make(map[string]standing), ends: make(map[certOf]validity),
+		removals: appset.NewRemovalsWaiting("YurtCoordinator"),
+		byName:   make(map[string]standing), ends: make(map[certOf]validity),
 		looksLike: make(map[edge.PoolName]int),
 	}
 }
@@ -141,12 +144,14 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 	m.issued.Describe(ch)
 	m.failures.Describe(ch)
+	m.removals.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.issued.Collect(ch)
 	m.failures.Collect(ch)
+	m.removals.Collect(ch)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -51,11 +52,14 @@ type Reconciler struct {
 	vigils  map[watched]*vigil
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
+	held    map[string]string    // why a YurtCoordinator stays that no settings ask for, by its name
 
 	applied [edge.MaxSlots]appliedApp // by slot; only keepApp uses it
 
-	// fleetTurned makes the controller look at all YurtCoordinators when fleet becomes an error or nil.
-	fleetTurned chan event.GenericEvent
+	// turned makes the controller look at all YurtCoordinators: fleet has become an error or nil, or held has changed.
+	turned chan event.GenericEvent
+	// brake is used by reconcileCreate alone.
+	brake appset.Brake
 }
 
 type settled struct {
@@ -77,7 +81,7 @@ func New(c Config) *Reconciler {
 	return &Reconciler{
 		cfg: c, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
 		reports: make(map[string]report), vigils: make(map[watched]*vigil), accused: make(map[string]time.Time),
-		fleetTurned: make(chan event.GenericEvent, 1),
+		turned: make(chan event.GenericEvent, 1), brake: appset.Brake{What: "YurtCoordinators"},
 	}
 }
 
@@ -124,7 +128,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	case !verdict.Run:
 		return r.refuse(ctx, c, v, verdict)
 	}
-	v.slots = v.slotsFor(c)
+	v.slots = max(v.slotsFor(c), v.crew.slots()) // a standby that is to go is kept up to date until it does
 	return r.run(ctx, c, v, verdict)
 }
 
@@ -158,6 +162,9 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 		return reconcile.Result{}, err
 	}
 	status := r.runs(c, v, verdict, said)
+	if status.stalled.Reason == "" {
+		status.stalled = r.doubts(c.Name)
+	}
 	f, done, err := r.equip(ctx, c, v)
 	if err == nil {
 		err = r.prefer(ctx, v)

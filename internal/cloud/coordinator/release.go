@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,9 +20,9 @@ import (
 )
 
 // release removes a YurtCoordinator. holds says that it is not a second one for its pool. If holds is false, release only takes
-// the finalizer away. If holds is true, release first removes the ConfigMap by which hubs find coordinators. Then it waits until
-// the workload is gone: reconcileFleet takes the NodePool's labels away, and the YurtAppSets no longer select the pool. Then it
-// removes all other objects of the pool, and last it takes the finalizer away.
+// the finalizer away. If holds is true, release first removes the ConfigMap by which hubs find coordinators. It deletes the
+// workload once reconcileFleet has taken the NodePool's labels away, because the YurtAppSets' brake may hold the workload back.
+// Then it removes all other objects of the pool, and last it takes the finalizer away.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil
@@ -64,7 +65,7 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// remains returns what is left of a pool's workload, as the API server itself says.
+// remains returns what is left of a pool's workload, as the API server itself says, and deletes Deployments.
 func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, error) {
 	var nodePool v1beta2.NodePool
 	err := r.cfg.Reader.Get(ctx, client.ObjectKey{Name: string(pool)}, &nodePool)
@@ -81,7 +82,7 @@ func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, e
 		return "", fmt.Errorf("list Deployments of pool %s: %w", pool, err)
 	}
 	if len(deployments.Items) > 0 {
-		return "Deployment " + deployments.Items[0].Name + " is gone", nil
+		return "Deployment " + deployments.Items[0].Name + " is gone", r.endWorkloads(ctx, deployments.Items)
 	}
 	var pods corev1.PodList
 	if err := r.cfg.Reader.List(ctx, &pods, in, ofPool(pool)); err != nil {
@@ -96,4 +97,22 @@ func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, e
 		}
 	}
 	return "", nil
+}
+
+// endWorkloads deletes those of these Deployments that belong to a YurtAppSet of coordinators.
+func (r *Reconciler) endWorkloads(ctx context.Context, all []appsv1.Deployment) error {
+	var failed []error
+	for i := range all {
+		d := &all[i]
+		owner := metav1.GetControllerOf(d)
+		if owner == nil || owner.Kind != "YurtAppSet" || !d.DeletionTimestamp.IsZero() {
+			continue
+		}
+		err := r.cfg.Client.Delete(ctx, d, client.Preconditions{UID: &d.UID},
+			client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if client.IgnoreNotFound(err) != nil {
+			failed = append(failed, fmt.Errorf("delete Deployment %s: %w", d.Name, err))
+		}
+	}
+	return errors.Join(failed...)
 }

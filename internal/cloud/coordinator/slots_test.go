@@ -430,6 +430,33 @@ func TestAStandbyThatCantBeRemoved(t *testing.T) {
 }
 
 // TestReplicasOfSettings: what a YurtCoordinator says itself comes first, and nothing changes while changes are held.
+// TestAStandbyThatStaysForNow serves, so it is told what changes until it goes.
+func TestAStandbyThatStaysForNow(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.replicas("c1", 2)
+	w.turns(12)
+	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
+	w.holds = true
+	w.replicas("c1", 1)
+	w.turns(2)
+	var c v1alpha1.YurtCoordinator
+	w.get("", "c1", &c)
+	c.Spec.DeniedUsers = []string{"ana"}
+	w.update(&c)
+	w.turns(3)
+	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
+	var mounted corev1.Secret
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecretIn(1), &mounted)
+	if got := string(mounted.Data[keyDenied]); !strings.Contains(got, "ana") {
+		t.Errorf("it denies %q", got)
+	}
+	w.holds = false
+	w.turns(4)
+	w.alone("c1", "p1")
+}
+
 func TestReplicasOfSettings(t *testing.T) {
 	w := newWorld(t)
 	w.pool("p1", 3)

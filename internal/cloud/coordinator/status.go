@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -134,7 +135,8 @@ func (w wantedStatus) rows() []row {
 		{v1alpha1.YurtCoordinatorStandbysReady, w.standbys, true, known},
 		{v1alpha1.YurtCoordinatorReconciling, reconciling, true, nil},
 		{v1alpha1.YurtCoordinatorStalled, stalled, true, func(v1alpha1.ConditionStatus) bool {
-			return stalled.Reason == ReasonBadSettings && w.pending.OK // else Pending tells of it
+			// Otherwise Pending tells of it.
+			return stalled.Reason == ReasonBadSettings && w.pending.OK || stalled.Reason == appset.ReasonRemovalWaits
 		}},
 		{v1alpha1.YurtCoordinatorKubeletsVerifiable, verified, w.kubelets != nil, func(was v1alpha1.ConditionStatus) bool {
 			return holds == v1alpha1.ConditionFalse || verified.Reason == ReasonKubeletsOverdue ||

@@ -24,6 +24,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -87,7 +88,7 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 	for _, k := range r.kinds() {
 		coordinators = append(coordinators, source.Kind(mgr.GetCache(), k.object, k.coordinators))
 	}
-	coordinators = append(coordinators, source.Channel(r.fleetTurned, handler.Funcs{
+	coordinators = append(coordinators, source.Channel(r.turned, handler.Funcs{
 		GenericFunc: func(ctx context.Context, _ event.GenericEvent, q control.Queue) { r.enqueueAll(ctx, q) },
 	}))
 	first := source.Func(func(_ context.Context, q control.Queue) error {
@@ -166,7 +167,7 @@ func (r *Reconciler) kinds() []kind {
 		{&corev1.Node{}, control.On(nodeChanged, member), memberChanged, memberChanged},
 		{&corev1.Pod{}, control.On(nil, ofPool), nil, nil},
 		{&coordinationv1.Lease{}, control.On(leaseChanged, r.enqueueReport), nil, nil},
-		{&v1beta1.YurtAppSet{}, handler.Funcs{}, appChanged, nil},
+		{&v1beta1.YurtAppSet{}, handler.Funcs{}, appChanged, brakeChanged},
 		{&corev1.Service{}, control.On(serviceChanged, all), serviceChanged, nil},
 		{&corev1.ConfigMap{}, control.On(clientCAChanged, all), nil, nil},
 	}...)
@@ -195,6 +196,12 @@ func appChanged(was, is client.Object) bool {
 	before, ok := was.(*v1beta1.YurtAppSet)
 	after, ok2 := is.(*v1beta1.YurtAppSet)
 	return specChanged(was, is) || ok && ok2 && before.Status.ObservedGeneration != after.Status.ObservedGeneration
+}
+
+// brakeChanged reports whether a YurtAppSet may say something else about removals.
+func brakeChanged(was, is client.Object) bool {
+	confirms := func(o client.Object) string { return o.GetAnnotations()[appset.AnnotationConfirmRemoval] }
+	return specChanged(was, is) || confirms(was) != confirms(is)
 }
 
 // poolChanged reports whether what a pool wants changed, or the labels by which PoolSettings select it.

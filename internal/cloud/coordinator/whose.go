@@ -75,6 +75,16 @@ func (c crew) others(but edge.Slot) (pods []corev1.Pod) {
 	return pods
 }
 
+// slots returns how many slots there are up to the last one with a coordinator.
+func (c crew) slots() (n edge.Slot) {
+	for slot, pod := range c.current {
+		if pod != nil {
+			n = edge.Slot(slot) + 1
+		}
+	}
+	return n
+}
+
 // isMade reports whether a ReplicaSet controls a Pod. None controls a mirror Pod, whatever its metadata says.
 func isMade(p *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(p)

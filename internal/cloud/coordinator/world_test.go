@@ -85,6 +85,7 @@ type world struct {
 	uids                       int
 	refuses                    string   // the kind of which nothing may be applied
 	keeps                      string   // the name of what can't be deleted
+	holds                      bool     // the YurtAppSets' brake holds everything back
 	applies                    []string // the resourceVersions with which the YurtAppSet was applied
 	webhook                    func(*v1beta1.YurtAppSet)
 }
@@ -397,6 +398,7 @@ func (w *world) playAppSet(slot edge.Slot) {
 		if !slices.ContainsFunc(deployments, func(d appsv1.Deployment) bool { return d.Name == name }) {
 			w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 				Namespace: edge.NamespaceSystem, Name: name, Labels: runs[pool].Labels,
+				OwnerReferences: runs[pool].OwnerReferences,
 			}})
 		}
 		mine := func(p corev1.Pod) bool { return p.Labels[edge.LabelNodePool] == pool && p.DeletionTimestamp.IsZero() }
@@ -410,12 +412,15 @@ func (w *world) playAppSet(slot edge.Slot) {
 		}
 	}
 	for i := range deployments {
+		if w.holds {
+			break
+		}
 		if runs[deployments[i].Labels[edge.LabelWorkloadPool]] == nil {
 			w.delete(&deployments[i])
 		}
 	}
 	for i := range pods {
-		if runs[pods[i].Labels[edge.LabelNodePool]] == nil {
+		if made := w.get(edge.NamespaceSystem, slot.App()+"-"+pods[i].Labels[edge.LabelNodePool], &appsv1.Deployment{}); !made {
 			w.delete(&pods[i])
 		}
 	}

@@ -123,7 +123,7 @@ func movesInto(t *kit.T, nodes []string, within time.Duration) string {
 	to := newCoordinator(t, within, "the coordinator is on another node of its pool, and Ready", func(p *corev1.Pod) bool {
 		return slices.Contains(nodes, p.Spec.NodeName)
 	}).Spec.NodeName
-	coordinatorIsReady(t, 30*time.Second)
+	coordinatorIsReady(t, "p1", 30*time.Second)
 	ledBy(t, nodes, 90*time.Second)
 	return to
 }

@@ -40,9 +40,9 @@ func makeCoordinator(t *kit.T, name, pool string) error {
 	return err
 }
 
-func coordinatorIsReady(t *kit.T, within time.Duration) {
-	t.Eventually(within, "YurtCoordinator p1 is Ready", func() error {
-		return t.Cloud.Condition("p1", v1alpha1.YurtCoordinatorReady, v1alpha1.ConditionTrue, "")
+func coordinatorIsReady(t *kit.T, name string, within time.Duration) {
+	t.Eventually(within, "YurtCoordinator "+name+" is Ready", func() error {
+		return t.Cloud.Condition(name, v1alpha1.YurtCoordinatorReady, v1alpha1.ConditionTrue, "")
 	})
 }
 
@@ -120,7 +120,7 @@ func removeCoordinator(t *kit.T) {
 	t.Say("making it again")
 	began = time.Now()
 	t.Must(makeCoordinator(t, "p1", "p1"))
-	coordinatorIsReady(t, time.Minute)
+	coordinatorIsReady(t, "p1", time.Minute)
 	t.Pool.Settled(time.Minute)
 	t.Figure("made_again_to_all_well_s", time.Since(began).Seconds())
 }

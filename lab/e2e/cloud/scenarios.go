@@ -12,5 +12,6 @@ import (
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios,
 		lifeScenarios, movedScenarios, leftScenarios, rotationScenarios, poolCutScenarios,
-		restoredScenarios, storesScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, standbyScenarios)
+		restoredScenarios, storesScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, settingsReplacedScenarios,
+		standbyScenarios)
 }

@@ -34,7 +34,7 @@ var standbyScenarios = []kit.Scenario{{
 
 func standbyInstalled(t *kit.T) {
 	const pool = edge.PoolName("p1")
-	coordinatorIsReady(t, time.Minute)
+	coordinatorIsReady(t, "p1", time.Minute)
 	first := t.Pool.CoordinatorIn(0)
 	asked := time.Now()
 	replicas(t, 2)
@@ -61,7 +61,7 @@ func standbyInstalled(t *kit.T) {
 	if now := t.Pool.CoordinatorIn(0); now.UID != kept.UID {
 		t.Fail("slot 0 was made anew")
 	}
-	coordinatorIsReady(t, 20*time.Second)
+	coordinatorIsReady(t, "p1", 20*time.Second)
 }
 
 func replicas(t *kit.T, n int) {
