@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,11 +101,8 @@ func ByLink(l *Links, page http.Handler) http.Handler {
 		case r.URL.Query().Has(edge.QuerySecret):
 			enter(l, w, r.URL.Query().Get(edge.QuerySecret))
 		default:
-			shown, err := r.Cookie(linkCookie)
-			if err == nil {
-				_, err = l.Find(shown.Value)
-			}
-			if err != nil {
+			// A program at another port of this address may have set one of the same name.
+			if !slices.ContainsFunc(r.CookiesNamed(linkCookie), l.opens) {
 				refuseLook(w, http.StatusForbidden, noLink)
 				return
 			}
@@ -115,6 +113,12 @@ func ByLink(l *Links, page http.Handler) http.Handler {
 
 const noLink = "This page is shown to whoever has a link that still works. Open the whole link again, by scanning it, or by " +
 	"pasting it into the address line. Links end: kubectl yurt ui POOL --link makes a new one."
+
+// opens reports whether a cookie has the secret of a link.
+func (l *Links) opens(c *http.Cookie) bool {
+	_, err := l.Find(c.Value)
+	return err == nil
+}
 
 // enter answers the first look with a link.
 func enter(l *Links, w http.ResponseWriter, secret string) {
