@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -118,6 +119,22 @@ const noLink = "This page is shown to whoever has a link that still works. Open 
 func (l *Links) opens(c *http.Cookie) bool {
 	_, err := l.Find(c.Value)
 	return err == nil
+}
+
+// Unlinked returns next, which does not see a link's secret in a request's address. A person may open a link at the
+// coordinator's own port by mistake, and both kube-apiserver and its audit log the addresses of what they refuse.
+func Unlinked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The error is about a part that nobody would read: it goes, too.
+		if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has(edge.QuerySecret) {
+			query.Del(edge.QuerySecret)
+			without := *r.URL
+			without.RawQuery = query.Encode()
+			r = r.WithContext(r.Context()) // a copy
+			r.URL, r.RequestURI = &without, without.RequestURI()
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // enter answers the first look with a link.
