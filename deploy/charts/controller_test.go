@@ -180,7 +180,35 @@ func TestWorkloadsOfTheController(t *testing.T) {
 		}), "profiles of seccomp"},
 		"without AppArmor": {of(func(p *pod) {
 			p.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-		}), "profiles of seccomp and AppArmor"},
+		}), "profiles of seccomp, AppArmor and SELinux"},
+		"without AppArmor, by an annotation": {
+			workload(system, names, ours, func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec = *genuine.DeepCopy()
+				d.Spec.Template.Annotations = map[string]string{
+					"container.apparmor.security.beta.kubernetes.io/" + genuine.Containers[0].Name: "unconfined",
+				}
+			}), "profiles of seccomp, AppArmor and SELinux",
+		},
+		"with another type of SELinux": {of(func(p *pod) {
+			p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}), "profiles of seccomp, AppArmor and SELinux"},
+		"its container with another type of SELinux": {of(func(p *pod) {
+			p.Containers[0].SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}), "profiles of seccomp, AppArmor and SELinux"},
+		"restarted by a person": {
+			workload(system, names, ours, func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec = *genuine.DeepCopy()
+				d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}
+			}), "",
+		},
+		"more important than a node's own": {
+			of(func(p *pod) { p.PriorityClassName = "system-node-critical" }), "of the class system-cluster-critical",
+		},
+		"many": {
+			workload(system, names, ours, func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec, d.Spec.Replicas = *genuine.DeepCopy(), new(int32(100000))
+			}), "only one Pod of each Deployment",
+		},
 		"with a probe of another port": {
 			of(func(p *pod) { p.Containers[0].LivenessProbe.HTTPGet.Port = intstr.FromInt32(2381) }),
 			"only those of a coordinator",
@@ -240,6 +268,7 @@ func TestWorkloadsOfTheController(t *testing.T) {
 	others := workload(system, "workloads-dns", ours, nil)
 	expect(t, "deleting another's", c.Delete(t.Context(), others, client.DryRunAll), "belong to")
 	expect(t, "its coordinators' replicas", patch(names, `{"spec":{"replicas":0}}`), "")
+	expect(t, "more of its coordinators", patch(names, `{"spec":{"replicas":2}}`), "only one Pod of each Deployment")
 	expect(t, "deleting a coordinator", c.Delete(t.Context(), of(nil), client.DryRunAll), "")
 	expect(t, "stopping itself", patch(own.Name, `{"spec":{"replicas":0}}`), "")
 	expect(t, "more of itself", patch(own.Name, `{"spec":{"replicas":5}}`), "belong to a YurtAppSet")

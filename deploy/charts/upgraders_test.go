@@ -24,7 +24,7 @@ func upgrader(change func(p *corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "yurthub-upgrade-n1"},
 		Spec: corev1.PodSpec{
-			NodeSelector:  map[string]string{edge.LabelNodePool: "p1"},
+			NodeSelector:  map[string]string{edge.LabelNodePool: "p1"}, PriorityClassName: "system-node-critical",
 			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser),
@@ -73,6 +73,7 @@ func TestUpgraders(t *testing.T) {
 			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurthub-pull-n1", nil, nil
 		}, ""},
 		"one that pulls an image of a YurtAppSet": {func(p *corev1.Pod) {
+			p.Spec.PriorityClassName = "system-cluster-critical"
 			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurtappset-pull-5d4f", nil, nil
 		}, ""},
 		"such a one in another namespace": {func(p *corev1.Pod) {
@@ -149,7 +150,20 @@ func TestUpgraders(t *testing.T) {
 		}), "profiles of seccomp"},
 		"no AppArmor": {security(func(c *corev1.SecurityContext) {
 			c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-		}), "profiles of seccomp and AppArmor"},
+		}), "profiles of seccomp, AppArmor and SELinux"},
+		"no AppArmor, by an annotation": {func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"container.apparmor.security.beta.kubernetes.io/yurthub": "unconfined"}
+		}, "profiles of seccomp, AppArmor and SELinux"},
+		"another type of SELinux": {func(p *corev1.Pod) {
+			p.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}, "profiles of seccomp, AppArmor and SELinux"},
+		"another type of SELinux in its container": {security(func(c *corev1.SecurityContext) {
+			c.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}), "profiles of seccomp, AppArmor and SELinux"},
+		"less important": {func(p *corev1.Pod) { p.Spec.PriorityClassName = "" }, "class system-node-critical"},
+		"one that pulls an image of a YurtAppSet, more important than it": {func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurtappset-pull-5d4f", nil, nil
+		}, "otherwise system-cluster-critical"},
 		"a probe of any host": {container(func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
 				HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(2381)},
@@ -199,6 +213,7 @@ func TestUpgraders(t *testing.T) {
 	mustRefuse(t, "a Pod of a workload to be deleted", c.Delete(t.Context(), shop, client.GracePeriodSeconds(0)),
 		"names begin with")
 	puller := bare("yurtappset-pull-5d4f", "yurtappset-pull")
+	puller.Spec.PriorityClassName = "system-cluster-critical"
 	create(t, c, puller)
 	mustAccept(t, "its own that pulls", c.Delete(t.Context(), puller, client.GracePeriodSeconds(0)))
 	own := upgrader(func(*corev1.Pod) {})

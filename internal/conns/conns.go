@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 )
 
 // sourceOf returns the address that a connection comes from. A Unix socket has none.
@@ -55,12 +56,28 @@ func SourceOf(r *http.Request) netip.Addr {
 // conn tells when it is closed.
 type conn struct {
 	net.Conn
-	leave func()
+
+	mu     sync.Mutex
+	leave  func() // nil means that nothing is told
+	closed bool
+}
+
+// onClose sets what Close calls, and calls it at once if the connection is closed already.
+func (c *conn) onClose(leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leave = leave; c.closed {
+		leave()
+	}
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
-	c.leave()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed = true; c.leave != nil {
+		c.leave()
+	}
 	return err
 }

@@ -37,6 +37,7 @@ type GateConfig struct {
 	// the oldest one, so slow clients never keep out a quick one.
 	Waiting, WaitingPerSource int
 	// PerSource bounds the accepted connections of one client: from one address, or, if Named, with one name in the certificate.
+	// If Unproved is set, PerSource and All bound those whose client has authenticated.
 	PerSource int
 	// All bounds the accepted connections of all clients. A new connection beyond the bound closes the oldest connection of the
 	// client that has the most. 0 means that only PerSource bounds them.
@@ -159,11 +160,11 @@ func (g *Gate) run() {
 
 // admit accepts a connection once its handshake is over.
 func (g *Gate) admit(h *handshake) {
-	raw := &conn{Conn: h.conn, leave: func() {}}
+	raw := &conn{Conn: h.conn}
 	var over net.Conn = raw
 	var newcomer *Newcomer
 	if g.unproved != nil {
-		newcomer = &Newcomer{conn: conn{Conn: raw, leave: func() {}}}
+		newcomer = &Newcomer{conn: conn{Conn: raw}}
 		over = newcomer
 	}
 	var first *hello
@@ -196,13 +197,19 @@ func (g *Gate) admit(h *handshake) {
 	if g.cfg.Named {
 		client = secure.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
-	leave, ok := place(g, g.let, client, h.conn, errCrowded)
-	if !ok {
-		return
+	letIn := func() bool {
+		leave, ok := place(g, g.let, client, h.conn, errCrowded)
+		if ok {
+			raw.onClose(leave)
+		}
+		return ok
 	}
-	raw.leave = leave
 	if newcomer != nil {
-		newcomer.leave, _ = place(g, g.unproved, addressOf(h.conn), raw, errUnproved) // it yields
+		newcomer.letIn = letIn
+		leave, _ := place(g, g.unproved, addressOf(h.conn), raw, errUnproved) // it yields
+		newcomer.onClose(leave)
+	} else if !letIn() {
+		return
 	}
 	select {
 	case g.accepted <- accepted{conn: secure}:

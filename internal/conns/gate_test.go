@@ -276,6 +276,61 @@ func TestAGateBoundsWhomACertificateNames(t *testing.T) {
 	g.comes(TooMany, 1)
 }
 
+// TestANameIsItsOwnersPlaces: whoever has a certificate in somebody's name, and proves nothing, takes none of that one's places.
+func TestANameIsItsOwnersPlaces(t *testing.T) {
+	g := newGated(t, func(c *GateConfig) { c.PerSource, c.All, c.Named, c.Unproved, c.AllUnproved = 2, 3, true, 2, 100 })
+	friend := selfMade(t, "friend")
+	enter := func(from string) (net.Conn, *Newcomer) {
+		t.Helper()
+		client, err := g.greeted(from, friend)
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return client.(*tls.Conn).NetConn(), NewcomerOf(WithNewcomer(t.Context(), g.in[len(g.in)-1]))
+	}
+	for i := range 6 {
+		enter(fmt.Sprintf("127.0.0.%d", 2+i/2))
+	}
+	var own []net.Conn
+	for range 2 {
+		c, server := enter("127.0.0.1")
+		server.Prove()
+		own = append(own, c)
+	}
+	for _, c := range own {
+		if err := isOpen(t, c); err != nil {
+			t.Errorf("its owner's was closed: %v", err)
+		}
+	}
+	third, server := enter("127.0.0.1")
+	server.Prove()
+	g.comes(TooMany, 1)
+	if !closed(t, third) {
+		t.Error("one more than its owner may have is open")
+	}
+	_ = own[0].Close()
+	for deadline := time.Now().Add(patient); ; time.Sleep(time.Millisecond) { // the server has to hear of it
+		if g.let.mu.Lock(); g.let.total == 1 {
+			g.let.mu.Unlock()
+			break
+		}
+		g.let.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatal("a place was not given back")
+		}
+	}
+	gone, server := enter("127.0.0.1")
+	_, _ = gone.Close(), server.Close()
+	server.Prove() // by a request that was under way
+	g.let.mu.Lock()
+	defer g.let.mu.Unlock()
+	if g.let.total != 1 {
+		t.Errorf("%d have a place, one of them after its end", g.let.total)
+	}
+}
+
 // TestStrangersPushOutNobody: many addresses prove nothing, each with few connections. They give way to one another, and to a
 // friend who has yet to prove himself; who has proved himself stays, however many connections he has.
 func TestStrangersPushOutNobody(t *testing.T) {

@@ -49,7 +49,7 @@ func (n *Newcomers) Accept() (net.Conn, error) {
 	}
 	made := &Newcomer{conn: conn{Conn: c}, Owner: n.owner(c)}
 	leave, crowded, _ := n.all.enter(made.Owner, c) // one user may have all
-	made.leave = leave
+	made.onClose(leave)
 	if crowded != nil {
 		_ = crowded.Close()
 		n.refused(addrPort(crowded), TooMany, errNotProved)
@@ -63,11 +63,21 @@ type Newcomer struct {
 	// Owner is the UID of the process that has made the connection; empty if unknown, or if a Gate has accepted it.
 	Owner  string
 	proved atomic.Bool
+	letIn  func() bool // takes a place among the authenticated, or closes the connection; nil means that these are not counted
 }
 
-// Prove records that the client has authenticated. The connection is no longer closed to make room.
+// Prove records that the client has authenticated. The connection no longer counts as a newcomer. A Gate counts it as its
+// client's from now on, and closes it if that client has too many.
 func (c *Newcomer) Prove() {
-	if c.proved.CompareAndSwap(false, true) && c.leave != nil {
+	if !c.proved.CompareAndSwap(false, true) {
+		return
+	}
+	if c.letIn != nil {
+		c.letIn()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leave != nil {
 		c.leave()
 	}
 }

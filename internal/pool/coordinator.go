@@ -190,6 +190,7 @@ func (c *Coordinator) handle() error {
 //	                 request yet; Parts.Known checks that a client CA has signed the client's certificate
 //	limits.TurnAway  closes the connection after a 401 or 403, if its client has made no allowed request
 //	exchange.Bound   lets no body be read once its request has been answered
+//	access.Unlinked  takes a link's secret out of the address, before anything logs it
 //	access.TellWhy   puts into a 401 what to do
 //	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog logs it, Authorizer says whether the caller may
 //	limits           bounds what each caller has under way, and its heartbeats
@@ -209,7 +210,7 @@ func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http
 		return 1
 	}
 	h = limits.New(places, access.Expected, c.config.Ends.Clock, c.around.Log).Handler(h)
-	return limits.TurnAway(exchange.Bound(access.TellWhy(kubernetes(h))))
+	return limits.TurnAway(exchange.Bound(access.Unlinked(access.TellWhy(kubernetes(h)))))
 }
 
 // AddTo adds what runs while the server serves, by a run.Group's Add.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -245,5 +246,31 @@ func TestThePortForLinksIsBounded(t *testing.T) {
 	}
 	if open == 0 || open > maxLinkedOfOne {
 		t.Errorf("%d connections of one address are served, want %d at most", open, maxLinkedOfOne)
+	}
+}
+
+// TestNoLogHasALink: who opens a link at the coordinator's own port, and is refused there, leaves a line without its secret.
+func TestNoLogHasALink(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	secret := strings.Repeat("s3cret", 8)
+	viewer := c.http(t, c.certificate(t, pooltest.Viewer()))
+	for _, query := range []string{"?link=" + secret, "?limit=1&%6cink=" + secret, "?link=" + secret + ";x&limit=1"} {
+		if code, body := c.get(t, viewer, "/api/v1/secrets"+query); code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", query, code, body)
+		}
+		if code, _ := c.get(t, viewer, "/ui/"+query); code != http.StatusOK {
+			t.Errorf("the page: %d", code)
+		}
+	}
+	for _, uri := range []string{"/api/v1/secrets", "/api/v1/secrets?limit=1"} {
+		c.audited(t, "the refusal of "+uri, func(e auditv1.Event) bool { return e.ResponseStatus.Code == 403 && e.RequestURI == uri })
+	}
+	content, err := os.ReadFile(c.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(content), secret) {
+		t.Errorf("it has the secret: %s", content)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,11 +102,8 @@ func ByLink(l *Links, page http.Handler) http.Handler {
 		case r.URL.Query().Has(edge.QuerySecret):
 			enter(l, w, r.URL.Query().Get(edge.QuerySecret))
 		default:
-			shown, err := r.Cookie(linkCookie)
-			if err == nil {
-				_, err = l.Find(shown.Value)
-			}
-			if err != nil {
+			// A program at another port of this address may have set one of the same name.
+			if !slices.ContainsFunc(r.CookiesNamed(linkCookie), l.opens) {
 				refuseLook(w, http.StatusForbidden, noLink)
 				return
 			}
@@ -115,6 +114,28 @@ func ByLink(l *Links, page http.Handler) http.Handler {
 
 const noLink = "This page is shown to whoever has a link that still works. Open the whole link again, by scanning it, or by " +
 	"pasting it into the address line. Links end: kubectl yurt ui POOL --link makes a new one."
+
+// opens reports whether a cookie has the secret of a link.
+func (l *Links) opens(c *http.Cookie) bool {
+	_, err := l.Find(c.Value)
+	return err == nil
+}
+
+// Unlinked returns next, which does not see a link's secret in a request's address. A person may open a link at the
+// coordinator's own port by mistake, and both kube-apiserver and its audit log the addresses of what they refuse.
+func Unlinked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The error is about a part that nobody would read: it goes, too.
+		if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has(edge.QuerySecret) {
+			query.Del(edge.QuerySecret)
+			without := *r.URL
+			without.RawQuery = query.Encode()
+			r = r.WithContext(r.Context()) // a copy
+			r.URL, r.RequestURI = &without, without.RequestURI()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // enter answers the first look with a link.
 func enter(l *Links, w http.ResponseWriter, secret string) {

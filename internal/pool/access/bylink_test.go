@@ -65,6 +65,14 @@ func TestTheFirstLook(t *testing.T) {
 				t.Errorf("%s: %d", path, a.StatusCode)
 			}
 		}
+		other := &http.Cookie{Name: c.Name, Value: "bad"} // of a program at another port of this address
+		for range 2 {
+			page.asked = 2
+			if a := looks(h, http.MethodGet, "/ui/", nil, nil, other, c); a.StatusCode != http.StatusOK {
+				t.Errorf("beside another's cookie: %d", a.StatusCode)
+			}
+			other, c = c, other
+		}
 		time.Sleep(time.Hour)
 		if a := looks(h, http.MethodGet, "/ui/", nil, nil, c); a.StatusCode != http.StatusForbidden || page.asked != 3 {
 			t.Errorf("after the link's end: %d", a.StatusCode)

@@ -38,7 +38,10 @@ func TestStreams(t *testing.T) {
 		"plain":   one(plain),
 		"root":    one(container(func(s *corev1.SecurityContext) { s.RunAsUser = ptr.To[int64](0) })),
 		"secrets": volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}),
-		"port":    one(corev1.Container{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}),
+		"level": with(func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"}}
+		}),
+		"port": one(corev1.Container{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}),
 
 		"privileged": one(privileged),
 		"initially":  with(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{privileged} }),
@@ -53,7 +56,8 @@ func TestStreams(t *testing.T) {
 		"admin": one(container(func(s *corev1.SecurityContext) {
 			s.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}
 		})),
-		"proc": one(container(func(s *corev1.SecurityContext) { s.ProcMount = ptr.To(corev1.UnmaskedProcMount) })),
+		"proc":  one(container(func(s *corev1.SecurityContext) { s.ProcMount = ptr.To(corev1.UnmaskedProcMount) })),
+		"super": one(container(func(s *corev1.SecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })),
 	}
 	read := func(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 		if name == "broken" {
@@ -95,7 +99,7 @@ func TestStreams(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"plain", "root", "secrets", "port", "missing"} {
+	for _, name := range []string{"plain", "root", "secrets", "level", "port", "missing"} {
 		for _, sub := range streamTo {
 			decides(name+" "+sub, asks(operator, "shop", name, sub), none)
 		}
@@ -103,7 +107,7 @@ func TestStreams(t *testing.T) {
 	for name, says := range map[string]string{
 		"privileged": "privileged", "initially": "privileged", "ephemeral": "privileged", "network": "host namespaces",
 		"pid": "host namespaces", "ipc": "host namespaces", "hostpath": "hostPath volumes", "admin": "non-default capabilities",
-		"proc": "procMount",
+		"proc": "procMount", "super": "seLinuxOptions",
 	} {
 		for _, sub := range streamTo {
 			decides(name+" "+sub, asks(operator, "shop", name, sub), deny, says, edge.GroupDebuggers)

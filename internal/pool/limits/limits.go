@@ -102,6 +102,8 @@ const (
 	retryAfter = time.Second
 	// tellEvery and tellBurst bound the log's lines about refusals.
 	tellEvery, tellBurst = 10 * time.Second, 5
+	// strangers begins the names of callers that the pool does not expect.
+	strangers = "not of this pool: "
 	// maxQuoted bounds what a line quotes.
 	maxQuoted = 200
 )
@@ -195,7 +197,9 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if from := conns.NewcomerOf(r.Context()); from != nil && l.knows(caller) {
+		if !l.knows(caller) { // so it takes no places of a member with its name
+			caller = &user.DefaultInfo{Name: strangers + caller.GetName(), Groups: caller.GetGroups()}
+		} else if from := conns.NewcomerOf(r.Context()); from != nil {
 			from.Prove()
 		}
 		of, places := l.kindOf(r, info)

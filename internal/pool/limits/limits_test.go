@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func newStage(t *testing.T) *stage {
 			return mostLasting / 4
 		}
 		return 0
-	}, nobody, ends.Clock{}, klog.NewKlogr())
+	}, func(user.Info) bool { return true }, ends.Clock{}, klog.NewKlogr())
 	inner := s.limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusRequestTimeout)
@@ -70,6 +71,8 @@ func newStage(t *testing.T) *stage {
 			who.Groups = []string{user.SystemPrivilegedGroup}
 		case strings.HasPrefix(parts[0], "n"):
 			who.Groups = []string{user.NodesGroup}
+		case r.URL.Query().Has("member"):
+			who.Groups = []string{"members"}
 		}
 		info := &request.RequestInfo{IsResourceRequest: true, Resource: "pods"}
 		switch parts[1] {
@@ -121,6 +124,23 @@ func (s *stage) ask(t *testing.T, path string, hold bool) (int, string) {
 		t.Errorf("Retry-After: %q", response.Header.Get("Retry-After"))
 	}
 	return response.StatusCode, string(text)
+}
+
+// TestAnothersNameTakesNoPlaces: who has a member's name, but is not one, takes no places of that member.
+func TestAnothersNameTakesNoPlaces(t *testing.T) {
+	s := newStage(t)
+	s.limits.knows = func(who user.Info) bool { return slices.Contains(who.GetGroups(), "members") }
+	for range mostRequests {
+		if code, text := s.ask(t, "/ana/requests", true); code != http.StatusOK {
+			t.Fatalf("%d %s", code, text)
+		}
+	}
+	if code, _ := s.ask(t, "/ana/requests", false); code != http.StatusTooManyRequests {
+		t.Errorf("one more: %d", code)
+	}
+	if code, text := s.ask(t, "/ana/requests?member=1", false); code != http.StatusOK {
+		t.Errorf("the member: %d %s", code, text)
+	}
 }
 
 func TestPlacesBelongToCallers(t *testing.T) {

@@ -12,8 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 )
@@ -27,8 +29,9 @@ const (
 	// gatherTime bounds one gathering.
 	gatherTime = 20 * time.Second
 	// maxViewers bounds the requests under way, each of which has a page in memory. The requests of viewers with a link are
-	// counted apart and bounded by maxByLink, so that they keep no operator out.
-	maxViewers, maxByLink = 16, 8
+	// counted apart and bounded by maxByLink, so that they keep no operator out. Of these maxOfOne are one caller's: a person's,
+	// or one address's if they come by a link.
+	maxViewers, maxByLink, maxOfOne = 16, 8, 4
 )
 
 // Config says what a page is made from. All fields but Host and Version must be set.
@@ -52,8 +55,8 @@ type Page struct {
 	config Config
 	began  time.Time
 	assets map[string]asset
-	// operators and byLink have a slot for each request under way.
-	operators, byLink chan struct{}
+	// operators and byLink count the requests under way.
+	operators, byLink places
 	turn              chan struct{} // has one slot: for who gathers
 	facts             func(context.Context) Facts
 
@@ -75,8 +78,8 @@ type asset struct {
 // New returns the page of a coordinator that begins.
 func New(c Config) (*Page, error) {
 	p := &Page{
-		config: c, began: c.Clock.Wall(), assets: map[string]asset{}, operators: make(chan struct{}, maxViewers),
-		byLink: make(chan struct{}, maxByLink), turn: make(chan struct{}, 1),
+		config: c, began: c.Clock.Wall(), assets: map[string]asset{}, turn: make(chan struct{}, 1),
+		operators: places{most: maxViewers, taken: map[string]int{}}, byLink: places{most: maxByLink, taken: map[string]int{}},
 	}
 	p.facts = p.gather
 	for name, kind := range map[string]string{
@@ -97,14 +100,58 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
-func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(w, r, p.operators, false) }
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	caller := ""
+	if person, known := request.UserFrom(r.Context()); known {
+		caller = person.GetName()
+	}
+	p.serve(w, r, viewer{caller, &p.operators}, false)
+}
 
 // ByLink returns the page for those whose link was looked at already. It tells them what to think of their browser's warning.
 func (p *Page) ByLink() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, p.byLink, true) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.serve(w, r, viewer{conns.SourceOf(r).String(), &p.byLink}, true)
+	})
 }
 
-func (p *Page) serve(w http.ResponseWriter, r *http.Request, places chan struct{}, warned bool) {
+// places are those of requests under way.
+type places struct {
+	most int
+
+	mu    sync.Mutex
+	taken map[string]int // by caller; without zeros
+	all   int
+}
+
+// enter takes a place of a caller, unless there is none, or the caller has its share.
+func (p *places) enter(caller string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all >= p.most || p.taken[caller] >= maxOfOne {
+		return false
+	}
+	p.all++
+	p.taken[caller]++
+	return true
+}
+
+func (p *places) leave(caller string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all--
+	if p.taken[caller]--; p.taken[caller] == 0 {
+		delete(p.taken, caller)
+	}
+}
+
+// viewer is a caller, with the places that it shares with others.
+type viewer struct {
+	caller string
+	places *places
+}
+
+func (p *Page) serve(w http.ResponseWriter, r *http.Request, by viewer, warned bool) {
 	for key, value := range map[string]string{
 		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
 		"Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
@@ -130,23 +177,21 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request, places chan struct{
 	case name == "" && !strings.HasSuffix(r.URL.Path, "/"):
 		http.Redirect(w, r, path.Base(edge.PathPage)+"/", http.StatusMovedPermanently)
 	case name == "":
-		p.show(w, r, places, func(s *Site) ([]byte, error) { return document(s, asked) })
+		p.show(w, r, by, func(s *Site) ([]byte, error) { return document(s, asked) })
 	case name == "/live":
-		p.show(w, r, places, func(s *Site) ([]byte, error) { return fragment(s, asked) })
+		p.show(w, r, by, func(s *Site) ([]byte, error) { return fragment(s, asked) })
 	default:
 		http.NotFound(w, r)
 	}
 }
 
-func (p *Page) show(w http.ResponseWriter, r *http.Request, places chan struct{}, as func(*Site) ([]byte, error)) {
-	select {
-	case places <- struct{}{}:
-		defer func() { <-places }()
-	default:
+func (p *Page) show(w http.ResponseWriter, r *http.Request, by viewer, as func(*Site) ([]byte, error)) {
+	if !by.places.enter(by.caller) {
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "too many look at this page at this moment", http.StatusServiceUnavailable)
 		return
 	}
+	defer by.places.leave(by.caller)
 	s, err := p.current(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -25,6 +29,11 @@ func served(t *testing.T, facts func(context.Context) Facts) *Page {
 	}
 	p.facts = facts
 	return p
+}
+
+// by returns a request as a person's.
+func by(name string, r *http.Request) *http.Request {
+	return r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: name}))
 }
 
 func get(p *Page, method, target string, header http.Header) *httptest.ResponseRecorder {
@@ -122,7 +131,7 @@ func TestGathersSeldom(t *testing.T) {
 		look(3) // gathering took a second: the next is ten later
 		time.Sleep(restFor*time.Second - every)
 		var all sync.WaitGroup
-		for range maxViewers {
+		for range maxOfOne {
 			all.Go(func() { get(p, http.MethodGet, "/ui/live", nil) })
 		}
 		all.Wait()
@@ -150,7 +159,7 @@ func TestViewersAreBounded(t *testing.T) {
 		codes := make(chan int, maxViewers)
 		for i := range maxViewers {
 			go func() {
-				r := httptest.NewRequest(http.MethodGet, "/ui/live", nil)
+				r := by(fmt.Sprint(i/maxOfOne), httptest.NewRequest(http.MethodGet, "/ui/live", nil))
 				if i > 0 {
 					r = r.WithContext(ctx)
 				}
@@ -178,6 +187,53 @@ func TestViewersAreBounded(t *testing.T) {
 	})
 }
 
+// unread is an answer that nobody reads until it is closed.
+type unread struct {
+	*httptest.ResponseRecorder
+	read chan struct{}
+}
+
+func (u unread) Write(b []byte) (int, error) {
+	<-u.read
+	return u.ResponseRecorder.Write(b)
+}
+
+// TestOneViewerKeepsNobodyOut, by as many looks as it likes whose answers it does not read.
+func TestOneViewerKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := served(t, func(context.Context) Facts { return poolOf("n1") })
+		ask := func(name, address string) *http.Request {
+			r := httptest.NewRequest(http.MethodGet, "/ui/", nil)
+			r.RemoteAddr = address
+			return by(name, r)
+		}
+		thief := func() *http.Request { return ask("eve", "192.0.2.1:1") }
+		other := func() *http.Request { return ask("alice", "192.0.2.2:1") }
+		for who, h := range map[string]http.Handler{"a person": p, "an address, by a link": p.ByLink()} {
+			read := make(chan struct{})
+			var all sync.WaitGroup
+			for range maxViewers {
+				all.Go(func() { h.ServeHTTP(unread{httptest.NewRecorder(), read}, thief()) })
+			}
+			synctest.Wait()
+			look := func(r *http.Request) int {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				return w.Code
+			}
+			if code := look(other()); code != http.StatusOK {
+				t.Errorf("%s: another one: %d", who, code)
+			}
+			close(read)
+			all.Wait()
+			if code := look(thief()); code != http.StatusOK {
+				t.Errorf("%s, once it has read: %d", who, code)
+			}
+		}
+		time.Sleep(2 * keep) // the page's timer ends
+	})
+}
+
 // TestByLink: who has a link sees the same page, and what the browser's warning means. However many there are, operators see it.
 func TestByLink(t *testing.T) {
 	p := served(t, func(context.Context) Facts { return poolOf("n1") })
@@ -194,8 +250,8 @@ func TestByLink(t *testing.T) {
 	if code, live := look(p.ByLink(), "/ui/live"); code != http.StatusOK || strings.Contains(live, warns) {
 		t.Errorf("a part of it: %d, %s", code, live)
 	}
-	for range maxByLink {
-		p.byLink <- struct{}{}
+	for i := range maxByLink {
+		p.byLink.enter(fmt.Sprint(i))
 	}
 	if code, _ := look(p.ByLink(), "/ui/"); code != http.StatusServiceUnavailable {
 		t.Errorf("one more with a link: %d", code)
