@@ -24,7 +24,7 @@ func upgrader(change func(p *corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "yurthub-upgrade-n1"},
 		Spec: corev1.PodSpec{
-			NodeSelector:  map[string]string{edge.LabelNodePool: "p1"}, PriorityClassName: "system-node-critical",
+			NodeSelector: map[string]string{edge.LabelNodePool: "p1"}, PriorityClassName: "system-node-critical",
 			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser),

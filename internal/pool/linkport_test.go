@@ -264,7 +264,9 @@ func TestNoLogHasALink(t *testing.T) {
 		}
 	}
 	for _, uri := range []string{"/api/v1/secrets", "/api/v1/secrets?limit=1"} {
-		c.audited(t, "the refusal of "+uri, func(e auditv1.Event) bool { return e.ResponseStatus.Code == 403 && e.RequestURI == uri })
+		c.audited(t, "the refusal of "+uri, func(e auditv1.Event) bool {
+			return e.ResponseStatus.Code == http.StatusForbidden && e.RequestURI == uri
+		})
 	}
 	content, err := os.ReadFile(c.audit)
 	if err != nil {

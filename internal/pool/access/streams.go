@@ -24,7 +24,8 @@ var streamTo = []string{"exec", "attach", "portforward"}
 // nodesOwn are the checks of Kubernetes' Pod Security Standards that a Pod fails if it can act on its node. The baseline's other
 // checks are about something else.
 var nodesOwn = []policy.CheckID{
-	"privileged", "hostNamespaces", "hostPathVolumes", "capabilities_baseline", "procMount", "windowsHostProcess", "seLinuxOptions",
+	"privileged", "hostNamespaces", "hostPathVolumes", "capabilities_baseline", "procMount", "windowsHostProcess",
+	"seLinuxOptions",
 }
 
 // podReadTimeout bounds the one read that a decision needs, from this process's memory.
