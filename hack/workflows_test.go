@@ -236,12 +236,15 @@ func TestNothingButFilesIsSigned(t *testing.T) {
 		"a link": func(dir string) error {
 			return os.Symlink("/proc/self/environ", filepath.Join(dir, "dist/page/other.txt"))
 		},
-		"a link to a directory": func(dir string) error { return os.Symlink("/proc/self", filepath.Join(dir, "dist/programs")) },
-		"a pipe":                func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "dist/page/other.txt"), 0o600) },
+		"a link to a directory": func(dir string) error {
+			return os.Symlink("/proc/self", filepath.Join(dir, "dist/programs"))
+		},
+		"a pipe": func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "dist/page/other.txt"), 0o600) },
 	} {
 		build, job := t.TempDir(), t.TempDir()
 		sums := map[string]string{}
-		pack := exec.CommandContext(t.Context(), "tar", "--create", "--file", filepath.Join(job, "unsigned", "unsigned.tar"), "dist")
+		archive := filepath.Join(job, "unsigned", "unsigned.tar")
+		pack := exec.CommandContext(t.Context(), "tar", "--create", "--file", archive, "dist")
 		pack.Dir = build
 		err := errors.Join(os.MkdirAll(filepath.Join(build, "dist/page"), 0o700), os.Mkdir(filepath.Join(job, "unsigned"), 0o700),
 			os.Mkdir(filepath.Join(job, "signer"), 0o700), os.WriteFile(filepath.Join(build, file), nil, 0o600),

@@ -164,8 +164,8 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	}.AddTo(mgr)
 }
 
-// setHandler enqueues a YurtAppSet and its group when its spec changes or removals are confirmed, but not when its status does: we
-// write that ourselves.
+// setHandler enqueues a YurtAppSet and its group when its spec changes or removals are confirmed. It doesn't when the status
+// changes, because we write that ourselves.
 func (c *Controller) setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
 	return control.On(func(was, is *v1beta1.YurtAppSet) bool {
 		return was.Generation != is.Generation || was.UID != is.UID ||
