@@ -192,6 +192,9 @@ func TestWorkloadsOfTheController(t *testing.T) {
 		"with another type of SELinux": {of(func(p *pod) {
 			p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
 		}), "profiles of seccomp, AppArmor and SELinux"},
+		"with a level of SELinux, as some clusters add": {of(func(p *pod) {
+			p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c1,c2"}
+		}), ""},
 		"its container with another type of SELinux": {of(func(p *pod) {
 			p.Containers[0].SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
 		}), "profiles of seccomp, AppArmor and SELinux"},
