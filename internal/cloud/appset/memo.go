@@ -31,7 +31,7 @@ type memory struct {
 	// noPulls says that no Pod of this YurtAppSet pulls images.
 	noPulls bool
 
-	// away says that a pool that is to be changed is away: changes of Nodes matter.
+	// away says that changes of Nodes matter (waitForNodes).
 	away bool
 
 	// wanted is what was rendered last, by pool. It has no Objects: they would store each workload twice.

@@ -58,6 +58,9 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 		w.Missing = selected.Missing
 		after, failed = c.run(ctx, set, selected, live, w)
 	}
+	if failed != nil && w.Outcomes == nil && len(selected.Pools) > 0 {
+		return reconcile.Result{}, failed // nothing is known: the status stays
+	}
 	c.metrics.waiting.Set(r.NamespacedName, len(w.Held.Objects))
 	status := Judge(set, w, metav1.NewTime(c.cfg.Clock.Now()))
 	if w.BadPools == nil {

@@ -15,8 +15,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// pullAgain is the shortest wait before the next look at what is not watched: Pods that pull, and turns of the group.
-const pullAgain = 4 * time.Second
+const (
+	// pullAgain is the shortest wait before the next look at what is not watched: Pods that pull, and turns of the group.
+	pullAgain = 4 * time.Second
+	// waitAgain is the longest wait before the next look at pools that wait: Pods are not watched.
+	waitAgain = 10 * time.Minute
+)
 
 // turn is a pool of a group of YurtAppSets.
 type turn struct{ namespace, group, pool string }
@@ -62,7 +66,7 @@ func (r *rollout) decide(ctx context.Context) error {
 	for {
 		look := r.plan(others)
 		if len(look) == 0 {
-			r.waitForNodes(slices.ContainsFunc(r.states, func(p PoolState) bool { return p.Away && !p.Current }))
+			r.waitForNodes(r.waits())
 			return nil
 		}
 		for _, i := range look {
@@ -207,7 +211,13 @@ func (r *rollout) readNodes(ctx context.Context) error {
 	return nil
 }
 
-// waitForNodes says whether changes of Nodes matter to the YurtAppSet: some pool that is to be changed is away.
+// waits reports whether a pool waits, and nobody has paused the rollout. A change of any pool's Nodes may end that: pools that are
+// away stop nothing, and nobody waits for them.
+func (r *rollout) waits() bool {
+	return slices.Contains(r.steps, Wait) && r.set.Spec.Rollout != nil && !r.set.Spec.Rollout.Paused
+}
+
+// waitForNodes says whether changes of Nodes matter to the YurtAppSet.
 func (r *rollout) waitForNodes(waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,6 +263,9 @@ func (r *rollout) after() (again time.Duration) {
 	}
 	if r.taken {
 		soon(pullAgain)
+	}
+	if r.waits() {
+		soon(waitAgain)
 	}
 	for i, c := range r.coming {
 		if r.steps[i] == Pull && len(c.missing) > 0 {

@@ -207,26 +207,29 @@ func TestARolloutRests(t *testing.T) {
 		return c
 	}
 	for what, tt := range map[string]struct {
-		r    rollout
-		want time.Duration
+		r      rollout
+		want   time.Duration
+		paused bool
 	}{
-		"all is done":          {rollout{steps: []Step{Apply, Apply}}, 0},
-		"a pool waits":         {rollout{steps: []Step{Apply, Wait}}, 0},
-		"others are under way": {rollout{steps: []Step{Wait}, states: []PoolState{{Other: UnderWay}}}, 0},
-		"another has its turn": {rollout{steps: []Step{Wait}, taken: true}, pullAgain},
+		"all is done":          {r: rollout{steps: []Step{Apply, Apply}}},
+		"a pool waits":         {r: rollout{steps: []Step{Apply, Wait}}, want: waitAgain},
+		"it is paused":         {r: rollout{steps: []Step{Apply, Wait}}, paused: true},
+		"others are under way": {r: rollout{steps: []Step{Wait}, states: []PoolState{{Other: UnderWay}}}, want: waitAgain},
+		"another has its turn": {r: rollout{steps: []Step{Wait}, taken: true}, want: pullAgain},
 		"a pull begins": {
-			rollout{steps: []Step{Pull}, coming: map[int]coming{0: {missing: []*corev1.Pod{{}}}}}, pullAgain,
+			r: rollout{steps: []Step{Pull}, coming: map[int]coming{0: {missing: []*corev1.Pod{{}}}}}, want: pullAgain,
 		},
-		"one has just begun": {rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("new")}}, pullAgain},
-		"one takes long":     {rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("long")}}, 10 * time.Second},
-		"one can't":          {rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("failed")}}, mendAfter},
+		"one has just begun": {r: rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("new")}}, want: pullAgain},
+		"one takes long":     {r: rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("long")}}, want: 10 * time.Second},
+		"one can't":          {r: rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("failed")}}, want: mendAfter},
 		"a new one and old ones": {
-			rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("failed", "long", "new")}}, pullAgain,
+			r: rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("failed", "long", "new")}}, want: pullAgain,
 		},
 		"it waits with its image": {
-			rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("there")}}, 0,
+			r: rollout{steps: []Step{Pull}, coming: map[int]coming{0: pulls("there")}}, want: 0,
 		},
 	} {
+		tt.r.set = &v1beta1.YurtAppSet{Spec: v1beta1.YurtAppSetSpec{Rollout: &v1beta1.Rollout{Paused: tt.paused}}}
 		tt.r.Controller = New(Config{Clock: clocktesting.NewFakePassiveClock(now)})
 		tt.r.pulls = []corev1.Pod{
 			puller("new", time.Second, corev1.PodPending), puller("long", 80*time.Second, corev1.PodPending),

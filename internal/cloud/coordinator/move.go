@@ -112,13 +112,22 @@ func (v view) left(slot edge.Slot) string {
 	return ""
 }
 
-// watchOver makes a pool's coordinators leave nodes that are dead or of another pool; see watchOne.
+// watchOver makes a pool's coordinators leave nodes that are dead or of another pool; see watchOne. One that serves leaves only
+// while all others serve, so that the pool has one.
 func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time.Duration, err error) {
+	all := true
+	for _, pod := range v.crew.current {
+		all = all && (pod == nil || serves(pod))
+	}
 	for _, slot := range edge.Slots() {
-		look, err := r.watchOne(ctx, o, slot, v)
+		if pod := v.crew.current[slot]; pod != nil && serves(pod) && v.left(slot) != "" && !all {
+			continue // a change of the other's Pod comes back here
+		}
+		look, moved, err := r.watchOne(ctx, o, slot, v)
 		if err != nil {
 			return 0, err
 		}
+		all = all && !moved
 		if look > 0 && (again == 0 || look < again) {
 			again = look
 		}
@@ -127,8 +136,10 @@ func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time
 }
 
 // watchOne makes a coordinator leave its node, if that is dead or of another pool, once another node, which could run it, sends a
-// heartbeat. It returns when to look again; zero means after the next change.
-func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all view) (time.Duration, error) {
+// heartbeat. It returns when to look again, where zero means after the next change, and whether the coordinator leaves now.
+func (r *Reconciler) watchOne(
+	ctx context.Context, o owner, slot edge.Slot, all view,
+) (again time.Duration, moved bool, err error) {
 	pod, host, nodes, key := all.crew.current[slot], all.hosts[slot], all.nodes, watched{o.Name, slot}
 	why := all.left(slot)
 	if why == "" && host != nil && countsAsDead(host) {
@@ -136,7 +147,7 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 	}
 	if why == "" {
 		r.endVigil(key)
-		return 0, nil
+		return 0, false, nil
 	}
 	places := appset.Places(&pod.Spec, nodes, all.crew.others(slot))
 	others := make([]member, 0, len(nodes))
@@ -148,7 +159,7 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 		var lease coordinationv1.Lease
 		err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: n.Name}, &lease)
 		if client.IgnoreNotFound(err) != nil {
-			return 0, fmt.Errorf("read Lease of node %s: %w", n.Name, err)
+			return 0, false, fmt.Errorf("read Lease of node %s: %w", n.Name, err)
 		}
 		m := member{name: edge.NodeName(n.Name), place: slices.Contains(places, n.Name)}
 		if t := lease.Spec.RenewTime; t != nil {
@@ -165,16 +176,22 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 	witness := v.observe(others, r.cfg.Clock.Now())
 	r.mu.Unlock()
 	if witness == "" {
-		return lookAgain, nil
+		return lookAgain, false, nil
 	}
 	if err := r.leave(ctx, pod); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	r.told(ctx, o, "CoordinatorMoves",
 		"Node %s %s, and node %s is heard from: the coordinator's Pod %s is deleted, and made anew",
 		pod.Spec.NodeName, why, witness, pod.Name)
 	r.endVigil(key)
-	return 0, nil
+	return 0, true, nil
+}
+
+// serves reports whether a coordinator's Pod is Ready.
+func serves(pod *corev1.Pod) bool {
+	c := podCondition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 func (r *Reconciler) endVigil(key watched) {

@@ -224,7 +224,7 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, 
 		delegated:   delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
 		fillings: said.fillings, from: v.settings.from, held: heldIn(v.nodes),
 	}
-	status.standbys, status.missing = standbys(slots, v.replicas(c))
+	status.standbys, status.missing = standbys(slots[:min(len(slots), int(v.slotsFor(c)))], v.replicas(c))
 	if v.settings.bad != nil {
 		status.stalled = finding{OK: true, Reason: ReasonBadSettings, Message: verdict.Message}
 	}

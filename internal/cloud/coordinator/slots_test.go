@@ -402,6 +402,38 @@ func TestAStandbysNodeLeaves(t *testing.T) {
 	w.inSlot("c1", "p1", 1, "p1-n3", "192.0.2.3")
 }
 
+// TestBothNodesLeaveAtOnce: of two coordinators that serve on nodes of another pool, one serves at any time.
+func TestBothNodesLeaveAtOnce(t *testing.T) {
+	w := stationed(t, 4)
+	w.replicas("c1", 2)
+	w.turns(10)
+	w.joins("p1-n1", "p2")
+	w.joins("p1-n2", "p2")
+	for range 20 {
+		w.ready("p1-n3", true)
+		w.ready("p1-n4", true)
+		if err := w.round(); err != nil {
+			t.Fatal(err)
+		}
+		served := 0
+		for slot := range edge.Slot(2) {
+			for _, p := range w.podsIn(slot) {
+				if serves(&p) {
+					served++
+				}
+			}
+		}
+		if served == 0 {
+			t.Fatal("none serves")
+		}
+		w.passes()
+	}
+	at := []string{w.podsIn(0)[0].Spec.NodeName, w.podsIn(1)[0].Spec.NodeName}
+	if slices.Sort(at); !slices.Equal(at, []string{"p1-n3", "p1-n4"}) {
+		t.Errorf("they are on %q", at)
+	}
+}
+
 // TestAStandbyThatCantBeRemoved is named in the status until it is.
 func TestAStandbyThatCantBeRemoved(t *testing.T) {
 	w := newWorld(t)

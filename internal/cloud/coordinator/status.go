@@ -52,7 +52,7 @@ func readiness(pod *corev1.Pod, slot edge.Slot, left string) finding {
 			"The Pod is made anew on a node of the pool as soon as one that can run it is heard from.",
 			pod.Name, pod.Spec.NodeName, left)}
 	}
-	if c := podCondition(pod, corev1.PodReady); c == nil || c.Status != corev1.ConditionTrue {
+	if !serves(pod) {
 		return finding{Reason: ReasonPodNotReady, Message: fmt.Sprintf(
 			"Pod %s on node %s is not ready. See kubectl -n kube-system describe pod %s.", pod.Name, pod.Spec.NodeName, pod.Name)}
 	}

@@ -203,8 +203,9 @@ func (c *Controller) pools(ctx context.Context, says []v1alpha1.PoolSettings, po
 	none := pool{} // of nodes that have left their pools, whose upgraders are left
 	for _, p := range pods {
 		if name := objects.PinnedTo(p); !known[name] {
-			gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: string(name)}}
-			none.nodes, known[name] = append(none.nodes, nodeOf(gone, pods)), true
+			gone := nodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: string(name)}}, pods)
+			gone.connected = false // its upgrader may never end, or never begin
+			none.nodes, known[name] = append(none.nodes, gone), true
 		}
 	}
 	if len(none.nodes) > 0 {

@@ -8,6 +8,15 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yurtcoordinator/apis"
+	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -344,4 +353,34 @@ func chance(r *rand.Rand, turn int, n *node) {
 func (p *pool) find(name edge.NodeName) *node {
 	i := slices.IndexFunc(p.nodes, func(n node) bool { return n.name == name })
 	return &p.nodes[i]
+}
+
+// TestAnUpgraderOfANodeThatLeft takes no pool's turn, and goes: its node may be dead, or it may never get one.
+func TestAnUpgraderOfANodeThatLeft(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{apis.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	c := Controller{cfg: Config{
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build(),
+		Clock:  clocktesting.NewFakePassiveClock(noon),
+	}}
+	upgrader := c.cfg.podFor(prefixDeliver, "q", step{"gone", newer})
+	upgrader.CreationTimestamp = metav1.NewTime(noon.Add(-patience))
+	pools, err := c.pools(t.Context(), nil, map[string]*corev1.Pod{upgrader.Name: upgrader})
+	if err != nil || len(pools) != 2 {
+		t.Fatalf("%+v, %v", pools, err)
+	}
+	all, _ := plan(append(pools, site("r", well("a", older))), noon)
+	for _, d := range all {
+		switch {
+		case d.pool == "" && !slices.Equal(d.forget, []edge.NodeName{"gone"}):
+			t.Errorf("of nodes in no pool, %q are forgotten", d.forget)
+		case d.pool == "r" && d.state != Upgrading:
+			t.Errorf("another pool is %s: %s", d.state, d.message)
+		}
+	}
 }

@@ -354,7 +354,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			}
 		}
 		if current.Lease != nil && current.Size() > maxLease {
-			return nil, reasonRefused, fmt.Errorf("%w: %d bytes; delete it, and the node's kubelet makes another", errLarge,
+			return nil, reasonRefused, fmt.Errorf("%w: %d bytes; delete it, and a leader makes another within ten minutes", errLarge,
 				current.Size())
 		}
 		lease, why := forward(s.lease, current)
