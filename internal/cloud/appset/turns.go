@@ -211,8 +211,8 @@ func (r *rollout) readNodes(ctx context.Context) error {
 	return nil
 }
 
-// waits reports whether a pool waits, and nobody has paused the rollout. A change of any pool's Nodes may end that: pools that are
-// away stop nothing, and nobody waits for them.
+// waits reports whether a pool waits, and nobody has paused the rollout. A change of any Node may end that: a pool that is
+// away stops nothing, and nobody waits for it.
 func (r *rollout) waits() bool {
 	return slices.Contains(r.steps, Wait) && r.set.Spec.Rollout != nil && !r.set.Spec.Rollout.Paused
 }

@@ -354,8 +354,8 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			}
 		}
 		if current.Lease != nil && current.Size() > maxLease {
-			return nil, reasonRefused, fmt.Errorf("%w: %d bytes; delete it, and a leader makes another within ten minutes", errLarge,
-				current.Size())
+			return nil, reasonRefused, fmt.Errorf("%w: %d bytes; delete it, and a leader makes another in ten minutes",
+				errLarge, current.Size())
 		}
 		lease, why := forward(s.lease, current)
 		if why != "" {
