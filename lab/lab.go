@@ -48,6 +48,8 @@ type Lab struct {
 
 	// shaping is held while cables are put on lines or taken off: one order at a time. Take it before host.busy.
 	shaping sync.Mutex
+	// linking is held while links are cut or healed: the kernel gets all cuts at once, and the newest must come last.
+	linking sync.Mutex
 
 	mu    sync.Mutex
 	hosts map[string]*host // by machine name
@@ -481,7 +483,10 @@ func (l *Lab) Link(network Network, target string, fault wire.Fault) error {
 	if err != nil {
 		return err
 	}
+	l.linking.Lock()
+	defer l.linking.Unlock()
 	l.mu.Lock()
+	before := refusals(l.cuts, l.all, l.cfg.families())
 	for _, p := range which {
 		c := link{p, network}
 		if fault == wire.None {
@@ -505,7 +510,9 @@ func (l *Lab) Link(network Network, target string, fault wire.Fault) error {
 
 	errs := []error{wire.Apply(faults)}
 	for name, pid := range pids {
-		errs = append(errs, wire.Refuse(pid, refused[name]))
+		if len(before[name])+len(refused[name]) > 0 {
+			errs = append(errs, wire.Refuse(pid, refused[name]))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -54,7 +54,13 @@ func hundredCut(t *kit.T) {
 		oldest = max(oldest, t.Seen.LargestAge(node, cut, time.Now()))
 	}
 	t.Figure("oldest_lease_s", oldest.Seconds())
-	if h := t.Pool.Hubs()[left]; h.Role != kit.RoleLeader {
+	hubs := t.Pool.Hubs()
+	for _, node := range others(names, left) {
+		if hubs[node].Cloud == "up" {
+			t.Fail("the link of %s is not cut", node)
+		}
+	}
+	if h := hubs[left]; h.Role != kit.RoleLeader {
 		t.Fail("%s does not lead: %+v", left, h)
 	}
 }
