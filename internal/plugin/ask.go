@@ -101,6 +101,7 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 	defer cancel()
 	again := time.NewTicker(approvalPeriod)
 	defer again.Stop()
+	unread := errors.New("no answer has come")
 	for {
 		is, err := r.Kube.CertificatesV1().CertificateSigningRequests().Get(ctx, request, metav1.GetOptions{})
 		switch {
@@ -115,11 +116,14 @@ func (r *Reader) signed(ctx context.Context, request string) ([]byte, error) {
 				}
 			}
 		}
+		if err == nil || ctx.Err() == nil { // a read that the end of the wait has cut off says nothing
+			unread = err
+		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			if err != nil {
-				return nil, fmt.Errorf("read the request %s: %w (%w)", request, err, context.Cause(ctx))
+			if unread != nil {
+				return nil, fmt.Errorf("read the request %s: %w (%w)", request, unread, context.Cause(ctx))
 			}
 			return nil, fmt.Errorf("nobody has approved %s: %w", request, context.Cause(ctx))
 		}

@@ -106,9 +106,10 @@ const pathSlices = "/apis/discovery.k8s.io/v1/endpointslices"
 func startFull(t *testing.T) *coordinator {
 	t.Helper()
 	c := start(t, nil)
-	c.lead(t, "n1", 1)
 	all := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_000, manySlices(t, 4000)...)...)
-	a := c.push(t, c.http(t, c.certificate(t, pooltest.Node("n1"))), pooltest.SliceResource, 0, 1, all)
+	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
+	c.lead(t, "n1", 1) // last: nobody renews it
+	a := c.push(t, leader, pooltest.SliceResource, 0, 1, all)
 	if a.Code != http.StatusOK {
 		t.Fatal(a.Body)
 	}
