@@ -191,7 +191,7 @@ func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconci
 		})
 }
 
-// nodeHandler enqueues the YurtAppSets with a pool that waits for its nodes, when a node can take Pods again or can't any more.
+// nodeHandler enqueues the YurtAppSets in which a pool waits, when a node can take Pods again or can't any more.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return control.On(func(was, is *corev1.Node) bool {
 		return TakesPods(was) != TakesPods(is) || was.Labels[edge.LabelNodePool] != is.Labels[edge.LabelNodePool]
@@ -199,7 +199,7 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for set, m := range c.known {
-			if m.away {
+			if m.byNodes {
 				q.AddAfter(reconcile.Request{NamespacedName: set}, nodesSettle)
 			}
 		}

@@ -31,8 +31,8 @@ type memory struct {
 	// noPulls says that no Pod of this YurtAppSet pulls images.
 	noPulls bool
 
-	// away says that changes of Nodes matter (waitForNodes).
-	away bool
+	// byNodes says that changes of Nodes matter (waitForNodes).
+	byNodes bool
 
 	// wanted is what was rendered last, by pool. It has no Objects: they would store each workload twice.
 	wanted map[string]rendered

@@ -221,7 +221,7 @@ func (r *rollout) waits() bool {
 func (r *rollout) waitForNodes(waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.memoryLocked(client.ObjectKeyFromObject(r.set)).away = waits
+	r.memoryLocked(client.ObjectKeyFromObject(r.set)).byNodes = waits
 }
 
 // stopped says which pool stops the rollout, and why.

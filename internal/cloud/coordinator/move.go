@@ -42,7 +42,7 @@ type member struct {
 	renewed int64
 }
 
-// vigil watches over a coordinator while its node counts as dead. It belongs to one Pod.
+// vigil watches over a coordinator while its node counts as dead or is not of the pool. It belongs to one Pod.
 type vigil struct {
 	pod   types.UID
 	signs map[edge.NodeName]sign

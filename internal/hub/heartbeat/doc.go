@@ -45,7 +45,8 @@
 //   - sighting.deadline: entered when a renewal is seen; ends when the cloud has the renewal, when a newer one comes, or when
 //     maxAge is over at the latest. (TestTranscripts, TestHungWritesAreBounded)
 //   - refusal.until: entered when the cloud refuses a node's Lease; ends when the cloud accepts it, or when the pause is over,
-//     after refusedMax at the latest; forgotten after another refusedMax. (TestTranscripts, TestRefusalsAreForgotten)
+//     after refusedMax at the latest, or after largePause for a large Lease; forgotten after another refusedMax.
+//     (TestTranscripts, TestRefusalsAreForgotten, TestALargeLeaseInTheCloud)
 //   - fitness.since: entered when the cloud does not serve a write; ends when the cloud serves one, with the term when patience
 //     is over, or when no write begins for patience. (TestFitness)
 //   - Forwarder.asking: entered when the cloud refuses a Lease as if this hub had no right; ends when ForwarderConfig.Right

@@ -58,7 +58,7 @@ const (
 	// watchEnd is how long the stopping server lets watches end by themselves.
 	watchEnd = 500 * time.Millisecond
 	// maxBody bounds the body of a request to Kubernetes' API, in bytes. Reviews and Leases have some KB. What hubs push does not
-	// come by that API. A decoded body may take 200 times as much memory.
+	// come by that API. A decoded body can take some 170 times as much memory.
 	maxBody = 64 << 10
 	// drainTimeout is how long other connections may continue after that, such as a followed log or an exec.
 	drainTimeout = 2 * time.Second
